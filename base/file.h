@@ -1,0 +1,33 @@
+/* file.h - finding data files and writing results whole or not at all. */
+#ifndef RANKFIT_BASE_FILE_H
+#define RANKFIT_BASE_FILE_H
+
+#include "base/diag.h"
+
+#include <jansson.h>
+#include <stddef.h>
+
+/* Finds `name` of `kind` ("models", "hardware", "recipes"): a path as given, then NAME.yaml in
+ * $RANKFIT_DATA/kind, the installed data directory, the source tree of an uninstalled build. On
+ * failure the hint gives the nearest name known. ret: size bytes. */
+int file_find_data(const char *kind, const char *name, char *ret, size_t size,
+                   struct diag_list *reterr);
+
+/* Calls visit for each NAME of kind that file_find_data would find, in alphabetical order. */
+int file_list_data(const char *kind,
+                   void (*visit)(const char *name, const char *path, void *context), void *context,
+                   struct diag_list *reterr);
+
+/* Writes to a temporary neighbour and renames it over `path`; on any failure (directory, disk full,
+ * close) nothing is left behind and `path` is as it was. */
+int file_write_whole(const char *path, const char *text, size_t bytes, struct diag_list *reterr);
+
+/* The same for a document: YAML for .yaml and .yml, JSON otherwise (two-space indent, key order
+ * kept). The document is not released. */
+int file_write_document(const char *path, const json_t *document, struct diag_list *reterr);
+
+/* Renders a document as YAML text in a malloc'd string (block style, scalars that need it quoted).
+ */
+char *file_render_yaml(const json_t *document);
+
+#endif

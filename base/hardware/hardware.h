@@ -1,0 +1,75 @@
+/* hardware.h - the facts of one machine type: what a device offers, what of it is reached, what
+ * software holds on it. Every value comes with source and confidence in hardware/NAME.yaml. */
+#ifndef RANKFIT_BASE_HARDWARE_HARDWARE_H
+#define RANKFIT_BASE_HARDWARE_HARDWARE_H
+
+#include "base/diag.h"
+#include "base/tree.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct hardware {
+    char name[64]; /* "h100-sxm" */
+    char gpu[64];  /* "H100 SXM" */
+    bool host;     /* ranks are processes of this machine and share its memory */
+
+    /* the device */
+    uint64_t memory_bytes; /* what the device gives a program (cudaMemGetInfo's total) */
+    double memory_bytes_per_second;
+    double bf16_flops_per_second; /* dense */
+    int gpus_per_node;
+    int domain_gpus;                 /* GPUs that reach each other at link speed (NVLink domain) */
+    double link_bytes_per_second;    /* inside the domain, one direction, per GPU */
+    double network_bytes_per_second; /* per GPU, one direction */
+    double host_link_bytes_per_second;
+    uint64_t host_memory_bytes; /* per node */
+
+    /* what is reached of it, fractions 0..1 */
+    double gemm_efficiency;        /* dense matmuls of at least 8192 rows */
+    double expert_gemm_efficiency; /* grouped, at >= 512 rows an expert */
+    double attention_forward_efficiency, attention_backward_efficiency;
+    double memory_efficiency;          /* elementwise kernels, of memory bandwidth */
+    double gather_efficiency;          /* all-gather and reduce-scatter, of the link */
+    double exchange_efficiency;        /* all-to-all, of the link */
+    double network_efficiency;         /* collectives across nodes, of the network */
+    double collective_latency_seconds; /* floor of one collective */
+    double launch_seconds;             /* host cost of one kernel */
+    double exchange_overlap; /* share of an exchange that hides behind expert GEMMs when chunked */
+    double delta_rule_seconds_per_token; /* forward, one layer of 32 value heads x 128 x 128 */
+
+    /* what software holds outside the arena */
+    uint64_t context_bytes, modules_bytes,
+        library_bytes; /* library_bytes: handles of cuBLAS, cuDNN */
+    uint64_t communicator_first_bytes, communicator_next_bytes; /* at init */
+    uint64_t channel_bytes;                                     /* one ring channel's buffers */
+    int ring_channels;
+    uint64_t exchange_peer_bytes; /* all-to-all buffers for each peer */
+};
+
+/* One value of the file: key, where it goes, range, unit and meaning. The table feeds reader,
+ * writer,
+ * --set hardware.KEY, explain and the keys' help. */
+enum hardware_type { HARDWARE_TEXT, HARDWARE_BOOL, HARDWARE_INT, HARDWARE_BYTES, HARDWARE_REAL };
+struct hardware_key {
+    const char *key;
+    enum hardware_type type;
+    size_t offset;
+    double min, max;
+    bool required; /* for a GPU; `host` may omit what it lacks */
+    const char *unit, *meaning;
+};
+extern const struct hardware_key hardware_keys[];
+extern const size_t hardware_key_count;
+
+/* NAME or FILE. A value is either plain or {value, source, confidence: A..D}; a file that ships
+ * with rankfit must give source and confidence for all (tested). `host` fills memory_bytes from the
+ * machine when the file says `memory_bytes: detect`. */
+int hardware_load(const char *name_or_path, struct hardware *ret, struct diag_list *reterr);
+int hardware_from_node(const struct node *root, struct hardware *ret, struct diag_list *reterr);
+json_t *hardware_to_json(const struct hardware *hardware);
+int hardware_set(struct hardware *hardware, const char *field, const char *value, struct pos at,
+                 struct diag_list *reterr);
+
+#endif

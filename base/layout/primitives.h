@@ -1,0 +1,75 @@
+/* primitives.h - how the step is carried out beside the degrees of the layout: sharding, recompute,
+ * loss, MoE schedule, dtypes. Values only; what each means for memory or time is its user's matter.
+ */
+#ifndef RANKFIT_BASE_LAYOUT_PRIMITIVES_H
+#define RANKFIT_BASE_LAYOUT_PRIMITIVES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum sharding {
+    SHARDING_REPLICATED,
+    SHARDING_ZERO1,
+    SHARDING_ZERO2,
+    SHARDING_FSDP,
+    SHARDING_COUNT
+};
+enum dtype { DTYPE_BF16, DTYPE_FP32, DTYPE_COUNT };
+enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_COUNT };
+enum loss { LOSS_FULL, LOSS_LINEAR_CE, LOSS_RING_DTP, LOSS_COUNT };
+enum moe_schedule { MOE_PLAIN, MOE_CHUNKED, MOE_CAPPED, MOE_COUNT };
+enum context {
+    CONTEXT_NONE,
+    CONTEXT_ALLGATHER_KV,
+    CONTEXT_ULYSSES,
+    CONTEXT_RING,
+    CONTEXT_HIERARCHICAL,
+    CONTEXT_COUNT
+};
+enum linear_context {
+    LINEAR_CONTEXT_NONE,
+    LINEAR_CONTEXT_HEAD_SPLIT,
+    LINEAR_CONTEXT_STATE_PASS,
+    LINEAR_CONTEXT_COUNT
+};
+enum { OFFLOAD_CHECKPOINTS = 1 << 0, OFFLOAD_OPTIMIZER = 1 << 1 };
+
+enum { WGRAD_DELAY_ALL = -1, RECOMPUTE_ALL_LAYERS = -1 };
+
+struct primitives {
+    enum sharding sharding;
+    enum dtype grad_dtype, logits_dtype;
+    enum recompute recompute;
+    int recompute_layers; /* first N layers of each stage; RECOMPUTE_ALL_LAYERS */
+    enum loss loss;
+    enum moe_schedule moe;
+    int moe_chunks; /* 1 under plain */
+    uint64_t moe_cap_tokens;
+    int wgrad_delay; /* chunks, or WGRAD_DELAY_ALL */
+    enum context context;
+    enum linear_context linear_context;
+    int prefetch_units; /* units gathered ahead of use: 0 or more */
+    int comm_streams;   /* 1: gathers and reduce-scatters share a stream; 2: they do not */
+    unsigned offload;   /* OFFLOAD_... bits */
+    uint64_t sco_host_bytes, bucket_params;
+    int slots, vocab_group;
+};
+
+extern const char *const sharding_names[SHARDING_COUNT];
+extern const char *const dtype_names[DTYPE_COUNT];
+extern const char *const recompute_names[RECOMPUTE_COUNT];
+extern const char *const loss_names[LOSS_COUNT];
+extern const char *const moe_names[MOE_COUNT];
+extern const char *const context_names[CONTEXT_COUNT];
+extern const char *const linear_context_names[LINEAR_CONTEXT_COUNT];
+
+/* The defaults of ARCHITECTURE.md: fsdp, fp32 gradients and logits, full recompute, linear CE,
+ * plain MoE, one unit prefetched, one communication stream. */
+struct primitives primitives_default(void);
+
+static inline uint64_t dtype_bytes(enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 ? 2 : 4;
+}
+
+#endif

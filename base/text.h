@@ -1,0 +1,18 @@
+/* text.h - small string helpers: nearest spelling and bounded formatting. */
+#ifndef RANKFIT_BASE_TEXT_H
+#define RANKFIT_BASE_TEXT_H
+
+#include <stddef.h>
+
+/* The candidate closest to `word` by edit distance (transpositions count one), or NULL when none is
+ * within half the word's length (at least 1). names: count entries. */
+const char *text_nearest(const char *word, const char *const *names, size_t count);
+
+/* Copies at most size - 1 bytes and terminates; returns -1 when the text was cut. */
+int text_copy(char *ret, size_t size, const char *text);
+
+/* Appends printf-style at *used, never past size; a full buffer stays terminated. */
+void text_append(char *buffer, size_t size, size_t *used, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+#endif
