@@ -1,1 +1,80 @@
 #include "base/text.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WORD_MAX = 96 };
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Optimal string alignment: insertion, deletion, replacement and the swap of two neighbours cost
+ * one each (Damerau 1964; no stretch is edited twice). Three rows of the table are enough. Words
+ * longer than WORD_MAX are as far as they can be. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t rows[3][WORD_MAX + 1];
+    size_t length_a = strlen(a);
+    size_t length_b = strlen(b);
+    if (length_a > WORD_MAX || length_b > WORD_MAX)
+        return SIZE_MAX;
+    for (size_t j = 0; j <= length_b; j++)
+        rows[0][j] = j;
+    for (size_t i = 1; i <= length_a; i++) {
+        size_t *row = rows[i % 3];
+        const size_t *above = rows[(i + 2) % 3];
+        const size_t *two_above = rows[(i + 1) % 3];
+        row[0] = i;
+        for (size_t j = 1; j <= length_b; j++) {
+            size_t replaced = above[j - 1] + (a[i - 1] != b[j - 1]);
+            row[j] = smaller(replaced, smaller(above[j], row[j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = smaller(row[j], two_above[j - 2] + 1);
+        }
+    }
+    return rows[length_a % 3][length_b];
+}
+
+const char *text_nearest(const char *word, const char *const *names, size_t count)
+{
+    size_t limit = strlen(word) / 2;
+    size_t best_distance = (limit > 1 ? limit : 1) + 1;
+    const char *best = NULL;
+    for (size_t i = 0; i < count; i++) {
+        size_t distance = edit_distance(word, names[i]);
+        if (distance < best_distance) {
+            best_distance = distance;
+            best = names[i];
+        }
+    }
+    return best;
+}
+
+int text_copy(char *ret, size_t size, const char *text)
+{
+    size_t length = strlen(text);
+    if (size == 0)
+        return -1;
+    size_t taken = smaller(length, size - 1);
+    memcpy(ret, text, taken);
+    ret[taken] = '\0';
+    return taken == length ? 0 : -1;
+}
+
+void text_append(char *buffer, size_t size, size_t *used, const char *format, ...)
+{
+    if (*used >= size)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(buffer + *used, size - *used, format, arguments);
+    va_end(arguments);
+    if (length < 0)
+        buffer[*used] = '\0';
+    else
+        *used = smaller(*used + (size_t)length, size - 1);
+}
