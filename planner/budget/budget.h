@@ -1,0 +1,110 @@
+/* budget.h - what every rank holds, item by item, and when its peak falls. Closed form: sums of the
+ * liveness tables in planner/residency over the phases of one step; cost independent of sequence
+ * length and data-parallel width. No files, no printing, no search. */
+#ifndef RANKFIT_PLANNER_BUDGET_BUDGET_H
+#define RANKFIT_PLANNER_BUDGET_BUDGET_H
+
+#include "base/item.h"
+#include "base/layout/key.h"
+#include "base/model/tensor.h"
+#include "base/plan/measurement.h"
+#include "base/routing/routing.h"
+
+#include <stddef.h>
+
+enum phase_kind {
+    PHASE_START,
+    PHASE_FORWARD,
+    PHASE_LOSS,
+    PHASE_BACKWARD,
+    PHASE_REDUCE,
+    PHASE_OPTIMIZER,
+    PHASE_COUNT
+};
+extern const char *const phase_kind_names[PHASE_COUNT];
+
+/* layer -1: none; the embedding's own phases have layer -1 as well. */
+struct phase {
+    enum phase_kind kind;
+    int stage, micro_batch, layer;
+};
+
+enum basis { BASIS_ARITHMETIC, BASIS_MEASURED, BASIS_ASSUMED };
+extern const char *const basis_names[];
+
+/* Sizes that depend on the model alone, taken from the tensor table once and shared by every layout
+ * tried. */
+struct model_sizes {
+    uint64_t embedding_params, head_params; /* head with the final norm; tied: the norm only */
+    uint64_t layer_dense_params[MODEL_MAX_LAYERS];     /* tensors of MESH_DENSE in one layer */
+    uint64_t layer_dense_replicated[MODEL_MAX_LAYERS]; /* of these, not divided by tp */
+    uint64_t layer_expert_params[MODEL_MAX_LAYERS];    /* all experts of one layer */
+    uint64_t mtp_dense_params, mtp_expert_params,
+        vision_params; /* 0 when not trained and not resident */
+    struct model_counts counts;
+};
+void model_sizes_init(struct model_sizes *ret, const struct model *model);
+
+struct budget_input {
+    const struct model *model;
+    const struct model_sizes *sizes;
+    const struct hardware *hardware;
+    const struct choices *choices;
+    int gpus;
+    uint64_t seq_tokens;
+    struct routing routing;
+    double routing_quantile;
+    const struct measured_rank
+        *measured; /* judge at these routed rows instead; NULL: the profile */
+};
+
+struct rank_budget {
+    int rank; /* lowest of the group */
+    int stage;
+    int ep_coordinate;
+    uint64_t routed_rows, routed_rows_upper; /* a layer and micro-batch, of the fullest layer */
+    uint64_t item_bytes[ITEM_COUNT];         /* live at peak_phase */
+    uint64_t item_max_bytes[ITEM_COUNT];     /* own maximum over the step */
+    uint64_t category_bytes[CATEGORY_COUNT]; /* live at peak_phase; they sum to peak_bytes */
+    uint64_t arena_bytes;                    /* live arena items at peak_phase */
+    uint64_t peak_bytes, peak_upper_bytes, host_bytes;
+    struct phase peak_phase;
+};
+
+/* One group of ranks whose budgets are equal: same stage, same routed rows. */
+enum { BUDGET_MAX_GROUPS = 256 };
+struct budget {
+    int count;
+    struct rank_budget groups[BUDGET_MAX_GROUPS];
+    int worst;                    /* index of the largest peak_upper_bytes */
+    uint64_t dispatch_bound_rows; /* what the executor's routed tensors get room for */
+};
+
+/* The whole answer for one layout. Never fails; a size beyond 64 bits shows as UINT64_MAX. */
+void budget_compute(const struct budget_input *in, struct budget *ret);
+
+/* The fullest group only, for searches: fills *ret as one group would be. */
+void budget_worst(const struct budget_input *in, struct rank_budget *ret);
+
+/* Which group a rank belongs to, and all ranks of a group as "0-7,16-23". */
+int budget_group_of(const struct budget_input *in, const struct budget *budget, int rank);
+void budget_group_ranks(const struct budget_input *in, const struct budget *budget, int group,
+                        char *ret, size_t size);
+
+/* Live bytes of one group at every phase of the step (first and last micro-batch; all layers). */
+struct phase_bytes {
+    struct phase phase;
+    uint64_t bytes;
+};
+size_t budget_phases(const struct budget_input *in, int stage, struct phase_bytes *ret,
+                     size_t room);
+
+/* The item's formula with its numbers put in, and where it comes from. */
+void budget_formula(const struct budget_input *in, const struct rank_budget *rank, enum item item,
+                    char *ret, size_t size);
+enum basis budget_basis(const struct budget_input *in, enum item item);
+
+/* "backward of layer 39, micro-batch 0" */
+void phase_format(const struct phase *phase, char *ret, size_t size);
+
+#endif
