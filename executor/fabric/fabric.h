@@ -1,0 +1,67 @@
+/* fabric.h - how ranks exchange data: groups and collectives, as one table a fabric fills. MPI on
+ * the host; NCCL and the rehearsal fit the same table. Pointers are arena memory unless said
+ * otherwise; calls complete before returning, except all_gather_start. 0 or -1 with a diagnostic
+ * that names rank and operation. */
+#ifndef RANKFIT_EXECUTOR_FABRIC_FABRIC_H
+#define RANKFIT_EXECUTOR_FABRIC_FABRIC_H
+
+#include "base/diag.h"
+#include "base/layout/primitives.h"
+
+#include <stdint.h>
+
+struct fabric;
+struct group; /* an ordered set of ranks; a group of one costs nothing and all its calls are copies
+               */
+
+struct transfer; /* an all-gather under way */
+
+struct fabric_ops {
+    const char *name;
+    int (*group_open)(struct fabric *f, const int *ranks, int count, struct group **ret,
+                      struct diag_list *reterr);
+    void (*group_close)(struct fabric *f, struct group *g);
+
+    /* recv[count * bytes_per_rank]; send may be recv's own slice. */
+    int (*all_gather)(struct group *g, const void *send, void *recv, uint64_t bytes_per_rank,
+                      struct diag_list *reterr);
+    int (*all_gather_start)(struct group *g, const void *send, void *recv, uint64_t bytes_per_rank,
+                            struct transfer **ret, struct diag_list *reterr);
+    int (*transfer_wait)(struct group *g, struct transfer *t, struct diag_list *reterr);
+    /* send[count * elements_per_rank] summed over the group; this rank's slice lands in recv. bf16
+     * is summed in fp32. */
+    int (*reduce_scatter)(struct group *g, const void *send, void *recv, uint64_t elements_per_rank,
+                          enum dtype dtype, struct diag_list *reterr);
+    int (*all_reduce)(struct group *g, void *values, uint64_t elements, enum dtype dtype,
+                      struct diag_list *reterr);
+    /* Rows to and from each member, in member order; counts in host memory. */
+    int (*all_to_all_rows)(struct group *g, const void *send, const int64_t *send_rows, void *recv,
+                           const int64_t *recv_rows, uint64_t row_bytes, struct diag_list *reterr);
+    /* Host values: counts[count * per_member] to each member; sums of doubles; gathers of small
+     * records. */
+    int (*exchange_counts)(struct group *g, const int64_t *send, int64_t *recv, int per_member,
+                           struct diag_list *reterr);
+    int (*sum_doubles)(struct group *g, double *values, int count, struct diag_list *reterr);
+    int (*gather_text)(struct group *g, const char *text, uint64_t bytes, char **ret_texts,
+                       uint64_t *ret_bytes,
+                       struct diag_list *reterr); /* at member 0; arrays of count */
+    int (*barrier)(struct group *g, struct diag_list *reterr);
+    void (*abort)(struct fabric *f, int status); /* ends every rank */
+    void (*close)(struct fabric *f);
+};
+
+struct fabric {
+    const struct fabric_ops *ops;
+    int rank, world;
+    struct group *all;
+};
+
+struct group_info {
+    int count, index; /* members, and this rank's place among them */
+};
+const struct group_info *group_info(const struct group *g);
+
+/* MPI_Init and the world; ranks that wait yield the core. */
+struct fabric *fabric_mpi_open(int *argc, char ***argv, struct diag_list *reterr);
+
+#endif
