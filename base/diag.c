@@ -3,6 +3,14 @@
 #include <stdarg.h>
 #include <string.h>
 
+/* Names and values out of a file may hold characters that move a terminal's cursor. */
+static void mask_controls(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f)
+            *text = '?';
+}
+
 /* A message that was cut says so instead of ending in the middle of a word. */
 static void format_bounded(char *ret, size_t size, const char *format, va_list arguments)
 {
@@ -11,6 +19,7 @@ static void format_bounded(char *ret, size_t size, const char *format, va_list a
         ret[0] = '\0';
         return;
     }
+    mask_controls(ret);
     if ((size_t)length < size)
         return;
     size_t cut = size - sizeof "...";
@@ -23,13 +32,11 @@ static void format_bounded(char *ret, size_t size, const char *format, va_list a
 static void copy_file_name(char *ret, size_t size, const char *file)
 {
     size_t length = file ? strlen(file) : 0;
-    if (length < size) {
-        memcpy(ret, file ? file : "", length);
-        ret[length] = '\0';
-        return;
-    }
-    const char *tail = file + length - (size - sizeof "...");
-    (void)snprintf(ret, size, "...%s", tail);
+    if (length < size)
+        (void)snprintf(ret, size, "%s", file ? file : "");
+    else
+        (void)snprintf(ret, size, "...%s", file + length - (size - sizeof "..."));
+    mask_controls(ret);
 }
 
 static void append(struct diag_list *list, enum severity severity, struct pos at,

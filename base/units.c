@@ -78,9 +78,9 @@ static int scale(struct decimal decimal, uint64_t factor, bool exact, uint64_t *
     uint64_t whole = decimal.digits / divisor;
     uint64_t rest = decimal.digits % divisor;
     uint64_t fraction = 0;
-    for (uint64_t bit = factor; bit > 1;) {
-        uint64_t step = bit % 10 == 0 ? 10 : 2;
-        bit /= step;
+    for (uint64_t left = factor; left > 1;) {
+        uint64_t step = left % 10 == 0 ? 10 : 2;
+        left /= step;
         rest *= step;
         fraction = fraction * step + rest / divisor;
         rest %= divisor;
