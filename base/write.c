@@ -87,6 +87,8 @@ int file_write_whole(const char *path, const char *text, size_t bytes, struct di
 {
     struct stat status;
     char target[PATH_MAX];
+    if (!*path)
+        return diag_error(reterr, (struct pos){ .file = NULL }, "no file name to write to");
     if (stat(path, &status) < 0) {
         if (errno != ENOENT)
             return cannot_write(path, errno, reterr);
