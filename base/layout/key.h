@@ -17,7 +17,18 @@ struct choices {
     struct primitives primitives;
 };
 
-enum key_type { KEY_INT, KEY_ENUM, KEY_BYTES, KEY_COUNT_LIST, KEY_FLAGS, KEY_INT_OR_ALL };
+/* KEY_INT and KEY_INT_OR_ALL ("all" is stored as -1) live in an int, KEY_ENUM in an enum, KEY_FLAGS
+ * in an unsigned, KEY_BYTES and KEY_COUNT (K and M are 2^10 and 2^20) in a uint64_t, KEY_COUNT_LIST
+ * in int[LAYOUT_MAX_STAGES] (unused entries 0). */
+enum key_type {
+    KEY_INT,
+    KEY_ENUM,
+    KEY_BYTES,
+    KEY_COUNT,
+    KEY_COUNT_LIST,
+    KEY_FLAGS,
+    KEY_INT_OR_ALL
+};
 
 struct choice_key {
     const char *key;
@@ -44,15 +55,28 @@ struct fixed_choices {
 int choice_key_find(const char *key);
 bool choice_is_fixed(const struct fixed_choices *fixed, const char *key);
 
+/* Copies every fixed value of `fixed` into *ret. */
+void choices_apply(const struct fixed_choices *fixed, struct choices *ret);
+
+/* Where the user said `key`, or a place that is none. fixed may be NULL. */
+struct pos choice_pos(const struct fixed_choices *fixed, const char *key);
+
 /* Parses one key=value; unknown keys get the nearest spelling, a second, different value for the
  * same key is an error that shows both. */
 int choice_set(struct fixed_choices *fixed, const char *key, const char *value, struct pos at,
                struct diag_list *reterr);
 
+/* Stores the value of row `row` as --set writes it; -1 with what the key takes. */
+int choice_parse(struct choices *choices, int row, const char *text, struct pos at,
+                 struct diag_list *reterr);
+
 /* One value as text, as --set would take it. */
 void choice_format(const struct choices *choices, int row, char *ret, size_t size);
 
-/* Plan files. */
+/* Plan files. The layout object also holds what derives from the keys: dp, d_rep, e_dp, e_rep,
+ * micro_batches. Reading wants every layout key, leaves absent primitives at their defaults, and
+ * checks dp = fsdp * d_rep and e_dp = e_fsdp * e_rep; whether the layout is legal is legality.h's.
+ */
 json_t *choices_layout_json(const struct choices *choices);
 json_t *choices_primitives_json(const struct choices *choices);
 int choices_from_nodes(const struct node *layout, const struct node *primitives,

@@ -32,7 +32,7 @@ enum linear_context {
     LINEAR_CONTEXT_STATE_PASS,
     LINEAR_CONTEXT_COUNT
 };
-enum { OFFLOAD_CHECKPOINTS = 1 << 0, OFFLOAD_OPTIMIZER = 1 << 1 };
+enum { OFFLOAD_CHECKPOINTS = 1 << 0, OFFLOAD_OPTIMIZER = 1 << 1, OFFLOAD_COUNT = 2 };
 
 enum { WGRAD_DELAY_ALL = -1, RECOMPUTE_ALL_LAYERS = -1 };
 
@@ -48,11 +48,13 @@ struct primitives {
     int wgrad_delay; /* chunks, or WGRAD_DELAY_ALL */
     enum context context;
     enum linear_context linear_context;
-    int prefetch_units; /* units gathered ahead of use: 0 or more */
-    int comm_streams;   /* 1: gathers and reduce-scatters share a stream; 2: they do not */
-    unsigned offload;   /* OFFLOAD_... bits */
-    uint64_t sco_host_bytes, bucket_params;
-    int slots, vocab_group;
+    int prefetch_units;      /* units gathered ahead of use: 0 or more */
+    int comm_streams;        /* 1: gathers and reduce-scatters share a stream; 2: they do not */
+    unsigned offload;        /* OFFLOAD_... bits */
+    uint64_t sco_host_bytes; /* host memory for offloaded checkpoints, a rank */
+    uint64_t bucket_params;  /* parameters of one bucket of the offloaded optimizer */
+    int slots;               /* buckets on the device at a time */
+    int vocab_group;         /* ranks sharing the vocabulary under ring_dtp; 1: none */
 };
 
 extern const char *const sharding_names[SHARDING_COUNT];
@@ -62,6 +64,7 @@ extern const char *const loss_names[LOSS_COUNT];
 extern const char *const moe_names[MOE_COUNT];
 extern const char *const context_names[CONTEXT_COUNT];
 extern const char *const linear_context_names[LINEAR_CONTEXT_COUNT];
+extern const char *const offload_names[OFFLOAD_COUNT]; /* bit i is called offload_names[i] */
 
 /* The defaults of ARCHITECTURE.md: fsdp, fp32 gradients and logits, full recompute, linear CE,
  * plain MoE, one unit prefetched, one communication stream. */

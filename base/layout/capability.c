@@ -1,0 +1,152 @@
+#include "base/layout/capability.h"
+#include "base/text.h"
+
+#include <string.h>
+
+const char *const backend_names[BACKEND_COUNT] = {
+    [BACKEND_HOST] = "host", [BACKEND_CUDA] = "cuda"
+};
+
+/* Values of one key that a backend runs, as --set writes them; keys without a row run as they are.
+ */
+struct key_capability {
+    const char *key;
+    const char *runs[4];
+};
+
+/* A property of the model that a backend does not run. */
+struct model_limit {
+    const char *what;
+    bool (*present)(const struct model *model);
+};
+
+struct backend_capability {
+    bool built;
+    const struct key_capability *keys;
+    size_t key_count;
+    const struct model_limit *limits;
+    size_t limit_count;
+};
+
+static bool has_linear_attention(const struct model *model)
+{
+    for (int layer = 0; layer < model->layers; layer++)
+        if (model->layer_mixer[layer] == MIXER_GDN)
+            return true;
+    return false;
+}
+
+static bool has_output_gate(const struct model *model)
+{
+    return model->gqa.output_gate;
+}
+
+static bool has_bias(const struct model *model)
+{
+    return model->gqa.qkv_bias;
+}
+
+static bool has_window(const struct model *model)
+{
+    return model->gqa.window_tokens > 0;
+}
+
+static bool has_partial_rotary(const struct model *model)
+{
+    return model->gqa.rotary_fraction < 1.0;
+}
+
+static bool has_centred_norms(const struct model *model)
+{
+    return model->norm_zero_centred;
+}
+
+static bool trains_more_than_text(const struct model *model)
+{
+    return (model->mtp_layers > 0 && model->mtp_trained) ||
+           (model->vision.depth > 0 && model->vision_trained);
+}
+
+static const struct key_capability host_keys[] = {
+    { "tp", { "1" } },
+    { "pp", { "1" } },
+    { "vpp", { "1" } },
+    { "cp", { "1" } },
+    { "etp", { "1" } },
+    { "sharding", { "replicated", "fsdp", "zero1" } },
+    { "grad_dtype", { "fp32" } },
+    { "recompute", { "full" } },
+    { "recompute_layers", { "all" } },
+    { "loss", { "linear_ce" } },
+    { "logits_dtype", { "fp32" } },
+    { "moe", { "plain" } },
+    { "moe_chunks", { "1" } },
+    { "moe_cap_tokens", { "0" } },
+    { "wgrad_delay", { "0" } },
+    { "context", { "none" } },
+    { "linear_context", { "none" } },
+    { "prefetch_units", { "0", "1", "2" } },
+    { "comm_streams", { "1", "2" } },
+    { "offload", { "none" } },
+    { "vocab_group", { "1" } },
+};
+
+static const struct model_limit host_limits[] = {
+    { "linear attention (gated delta net)", has_linear_attention },
+    { "an output gate on attention", has_output_gate },
+    { "biases on queries, keys and values", has_bias },
+    { "sliding-window attention", has_window },
+    { "rotary embedding on a part of the head", has_partial_rotary },
+    { "zero-centred norm weights", has_centred_norms },
+    { "training of MTP or vision parts", trains_more_than_text },
+};
+
+static const struct backend_capability backends[BACKEND_COUNT] = {
+    [BACKEND_HOST] = { true, host_keys, sizeof host_keys / sizeof *host_keys, host_limits,
+                       sizeof host_limits / sizeof *host_limits },
+    [BACKEND_CUDA] = { false, NULL, 0, NULL, 0 },
+};
+
+static int check_key(enum backend backend, const struct key_capability *row,
+                     const struct choices *choices, struct diag_list *reterr)
+{
+    enum { RUNS = sizeof row->runs / sizeof *row->runs };
+    char value[1024], runs[120];
+    size_t used = 0;
+    int i = 0;
+
+    choice_format(choices, choice_key_find(row->key), value, sizeof value);
+    runs[0] = '\0';
+    for (; i < RUNS && row->runs[i]; i++) {
+        if (!strcmp(row->runs[i], value))
+            return 0;
+        text_append(runs, sizeof runs, &used, "%s%s", i ? ", " : "", row->runs[i]);
+    }
+    diag_error(reterr, (struct pos){ 0 }, "the %s backend does not run %s=%s",
+               backend_names[backend], row->key, value);
+    return diag_hint(reterr, "it runs %s=%s", row->key, runs);
+}
+
+int capability_check(enum backend backend, const struct model *model, const struct choices *choices,
+                     struct diag_list *reterr)
+{
+    const struct backend_capability *runs = &backends[backend];
+    int rc = 0;
+
+    if (!runs->built) {
+        diag_error(reterr, (struct pos){ 0 }, "the %s backend is not built into this version",
+                   backend_names[backend]);
+        return diag_hint(reterr, "--backend host runs small models on local processes");
+    }
+    for (size_t i = 0; i < runs->key_count; i++)
+        if (check_key(backend, &runs->keys[i], choices, reterr))
+            rc = -1;
+    for (size_t i = 0; i < runs->limit_count; i++) {
+        if (!runs->limits[i].present(model))
+            continue;
+        diag_error(reterr, (struct pos){ 0 }, "the %s backend does not run %s, which %s has",
+                   backend_names[backend], runs->limits[i].what, model->name);
+        rc = diag_hint(reterr, "`rankfit plan` and `rankfit budget` cover it");
+    }
+    return rc;
+}

@@ -1,0 +1,93 @@
+#include "base/layout/legality.h"
+#include "base/layout/legality_rules.h"
+
+/* The first row guards the others: with a degree below 1 nothing can be divided by it. */
+const struct legality_rule legality_rules[] = {
+    { "degrees", SEVERITY_ERROR,
+      "every degree is at least 1 and small enough to be a number of ranks", legality_degrees },
+    { "dense_world", SEVERITY_ERROR, "pp x tp x cp divides the GPUs; what remains is dp",
+      legality_dense_world },
+    { "expert_world", SEVERITY_ERROR, "pp x etp x ep divides the GPUs; what remains is e_dp",
+      legality_expert_world },
+    { "dense_shards", SEVERITY_ERROR, "fsdp x d_rep = dp", legality_dense_shards },
+    { "expert_shards", SEVERITY_ERROR, "e_fsdp x e_rep = e_dp", legality_expert_shards },
+    { "experts", SEVERITY_ERROR, "ep divides the experts of a layer", legality_experts },
+    { "expert_width", SEVERITY_ERROR, "etp divides the width of an expert", legality_expert_width },
+    { "no_experts", SEVERITY_ERROR, "ep and etp are 1 for a model without experts",
+      legality_no_experts },
+    { "heads", SEVERITY_ERROR, "tp divides the query heads", legality_heads },
+    { "kv_heads", SEVERITY_ERROR,
+      "tp divides the key/value heads; this engine does not replicate them", legality_kv_heads },
+    { "linear_heads", SEVERITY_ERROR, "tp divides the key and value heads of linear attention",
+      legality_linear_heads },
+    { "mlp_width", SEVERITY_ERROR, "tp divides the widths of dense MLP and shared expert",
+      legality_mlp_width },
+    { "stage_count", SEVERITY_ERROR, "pp is at most the layers, and stage_layers has pp entries",
+      legality_stage_count },
+    { "stage_sum", SEVERITY_ERROR, "the layers of the stages sum to the model's",
+      legality_stage_sum },
+    { "stage_empty", SEVERITY_ERROR, "every stage holds at least one layer", legality_stage_empty },
+    { "virtual_stages", SEVERITY_ERROR,
+      "vpp divides the layers of every stage and needs pp above 1", legality_virtual_stages },
+    { "batch", SEVERITY_ERROR, "global batch = dp x micro-batch x micro-batches", legality_batch },
+    { "sequence", SEVERITY_ERROR,
+      "the sequence splits into equal parts: 2 x cp of them in zig-zag order, tp inside a rank",
+      legality_sequence },
+    { "context", SEVERITY_ERROR, "cp above 1 has a context primitive, and only then",
+      legality_context },
+    { "linear_context", SEVERITY_ERROR,
+      "linear attention under cp above 1 has a linear_context primitive, and only then",
+      legality_linear_context },
+    { "ulysses_heads", SEVERITY_ERROR,
+      "under ulysses cp x tp divides the query heads, and kv heads divide evenly or repeat evenly",
+      legality_ulysses_heads },
+    { "head_split", SEVERITY_ERROR,
+      "under head_split cp x tp divides the heads of linear attention", legality_head_split },
+    { "moe", SEVERITY_ERROR,
+      "a chunked or capped schedule needs experts and at least 2 chunks; plain has 1",
+      legality_moe },
+    { "moe_cap", SEVERITY_ERROR, "moe_cap_tokens belongs to moe=capped", legality_moe_cap },
+    { "wgrad_delay", SEVERITY_ERROR, "wgrad_delay needs a chunked schedule with more chunks",
+      legality_wgrad_delay },
+    { "recompute_layers", SEVERITY_ERROR,
+      "recompute_layers is at most the layers of a stage and needs recompute",
+      legality_recompute_layers },
+    { "vocab_group", SEVERITY_ERROR,
+      "ring_dtp has a vocab_group of at least 2 that divides dp and the vocabulary, and only it",
+      legality_vocab_group },
+    { "offload", SEVERITY_ERROR,
+      "offloaded checkpoints exist and have a host budget; the optimizer has two slots",
+      legality_offload },
+    { "offload_idle", SEVERITY_WARNING, "bucket_params and slots matter only for offload=optimizer",
+      legality_offload_idle },
+    { "vocab", SEVERITY_WARNING,
+      "a vocabulary that tp does not divide is padded to a multiple of 128 x tp", legality_vocab },
+    { "tied_head", SEVERITY_WARNING,
+      "a tied head on another stage is a second copy of the embedding", legality_tied_head },
+    { "context_length", SEVERITY_WARNING, "the sequence is within what the model was made for",
+      legality_context_length },
+    { "bubble", SEVERITY_WARNING, "at least as many micro-batches as stages", legality_bubble },
+    { "expert_domain", SEVERITY_WARNING, "the expert group stays inside one NVLink domain",
+      legality_expert_domain },
+    { "tensor_domain", SEVERITY_WARNING, "the tensor-parallel group stays inside one NVLink domain",
+      legality_tensor_domain },
+};
+const size_t legality_rule_count = sizeof legality_rules / sizeof *legality_rules;
+
+int legality_check(const struct legality_input *in, struct diag_list *reterr)
+{
+    int errors = 0;
+
+    for (size_t i = 0; i < legality_rule_count; i++) {
+        const struct legality_rule *rule = &legality_rules[i];
+        bool error = rule->severity == SEVERITY_ERROR;
+        if (!reterr && !error)
+            continue;
+        if (!rule->check(in, reterr) || !error)
+            continue;
+        errors++;
+        if (!reterr || i == 0)
+            break;
+    }
+    return errors;
+}

@@ -1,0 +1,309 @@
+/* Primitives against layout, model and each other. */
+#include "base/layout/legality_rules.h"
+#include "base/text.h"
+#include "base/units.h"
+
+/* Parts of equal length that a sequence splits into: zig-zag order gives each rank one piece from
+ * the front and one from the back; sequence parallelism splits a rank's tokens over tp. */
+static int64_t sequence_parts(const struct choices *c)
+{
+    int64_t cp = c->layout.cp, tp = c->layout.tp;
+    bool zig_zag =
+        cp > 1 && c->primitives.context != CONTEXT_NONE && c->primitives.context != CONTEXT_ULYSSES;
+    return zig_zag ? cp * (tp % 2 == 0 ? tp : 2 * tp) : cp * tp;
+}
+
+int legality_sequence(const struct legality_input *in, struct diag_list *reterr)
+{
+    const struct layout *l = &in->choices->layout;
+    int64_t parts = sequence_parts(in->choices);
+    uint64_t unit = (uint64_t)parts, below = in->seq_tokens / unit * unit;
+
+    if (in->seq_tokens >= unit && in->seq_tokens % unit == 0)
+        return 0;
+    if (!reterr)
+        return 1;
+    diag_error(reterr, choice_pos(in->fixed, l->cp > 1 ? "cp" : "tp"),
+               "a sequence of %llu tokens does not split into %lld equal parts (cp %d, tp %d%s)",
+               (unsigned long long)in->seq_tokens, (long long)parts, l->cp, l->tp,
+               parts == (int64_t)l->cp * l->tp ? "" : ", two pieces a rank in zig-zag order");
+    if (below > 0)
+        diag_hint(reterr, "nearest legal lengths: %llu or %llu tokens", (unsigned long long)below,
+                  (unsigned long long)(below + unit));
+    else
+        diag_hint(reterr, "nearest legal length: %llu tokens", (unsigned long long)unit);
+    return 1;
+}
+
+int legality_context(const struct legality_input *in, struct diag_list *reterr)
+{
+    int cp = in->choices->layout.cp;
+    enum context context = in->choices->primitives.context;
+    bool attention = model_has_mixer(in->model, MIXER_GQA);
+    bool needed = cp > 1 && attention;
+
+    if (needed == (context != CONTEXT_NONE))
+        return 0;
+    if (!reterr)
+        return 1;
+    if (needed) {
+        diag_error(reterr, choice_pos(in->fixed, "context"),
+                   "context=none, but cp %d shares each sequence among ranks", cp);
+        diag_hint(reterr, "context=allgather_kv, ulysses, ring or hierarchical; or cp=1");
+        return 1;
+    }
+    diag_error(reterr, choice_pos(in->fixed, "context"), "context=%s, but %s",
+               context_names[context],
+               attention ? "cp is 1" : "the model has no softmax attention");
+    diag_hint(reterr, attention ? "context=none, or cp above 1" : "context=none");
+    return 1;
+}
+
+int legality_linear_context(const struct legality_input *in, struct diag_list *reterr)
+{
+    int cp = in->choices->layout.cp;
+    enum linear_context context = in->choices->primitives.linear_context;
+    bool linear = model_has_mixer(in->model, MIXER_GDN);
+    bool needed = cp > 1 && linear;
+
+    if (needed == (context != LINEAR_CONTEXT_NONE))
+        return 0;
+    if (!reterr)
+        return 1;
+    if (needed) {
+        diag_error(
+            reterr, choice_pos(in->fixed, "linear_context"),
+            "linear_context=none, but cp %d shares each sequence and %s has linear attention", cp,
+            in->model->name);
+        diag_hint(reterr, "linear_context=head_split or state_pass; or cp=1");
+        return 1;
+    }
+    diag_error(reterr, choice_pos(in->fixed, "linear_context"), "linear_context=%s, but %s",
+               linear_context_names[context],
+               linear ? "cp is 1" : "the model has no linear attention");
+    diag_hint(reterr, linear ? "linear_context=none, or cp above 1" : "linear_context=none");
+    return 1;
+}
+
+int legality_ulysses_heads(const struct legality_input *in, struct diag_list *reterr)
+{
+    const struct layout *l = &in->choices->layout;
+    const struct gqa *gqa = &in->model->gqa;
+    int64_t ranks = (int64_t)l->cp * l->tp;
+    char near[64];
+
+    if (in->choices->primitives.context != CONTEXT_ULYSSES || l->cp == 1)
+        return 0;
+    bool heads = gqa->heads % ranks == 0;
+    bool kv_heads = gqa->kv_heads % ranks == 0 || ranks % gqa->kv_heads == 0;
+    if (heads && kv_heads)
+        return 0;
+    if (!reterr)
+        return 1;
+    int64_t legal = heads ? common_divisor(gqa->heads, gqa->kv_heads) : gqa->heads;
+    diag_error(reterr, choice_pos(in->fixed, "cp"),
+               "ulysses gives each of cp %d x tp %d = %lld ranks whole heads, but %d %s %s", l->cp,
+               l->tp, (long long)ranks, heads ? gqa->kv_heads : gqa->heads,
+               heads ? "key/value heads" : "query heads",
+               heads ? "neither divide among them nor repeat evenly" : "do not divide among them");
+    diag_hint(reterr, "nearest legal cp x tp: %s; or context=allgather_kv",
+              nearest_divisors(legal, ranks, near, sizeof near));
+    return 1;
+}
+
+int legality_head_split(const struct legality_input *in, struct diag_list *reterr)
+{
+    const struct layout *l = &in->choices->layout;
+    const struct gdn *gdn = &in->model->gdn;
+    int64_t ranks = (int64_t)l->cp * l->tp;
+    int64_t heads = common_divisor(gdn->key_heads, gdn->value_heads);
+    char near[64];
+
+    if (in->choices->primitives.linear_context != LINEAR_CONTEXT_HEAD_SPLIT || heads == 0 ||
+        heads % ranks == 0)
+        return 0;
+    if (!reterr)
+        return 1;
+    diag_error(reterr, choice_pos(in->fixed, "linear_context"),
+               "head_split divides %d key and %d value heads among cp %d x tp %d = %lld ranks",
+               gdn->key_heads, gdn->value_heads, l->cp, l->tp, (long long)ranks);
+    diag_hint(reterr, "nearest legal cp x tp: %s; or linear_context=state_pass",
+              nearest_divisors(heads, ranks, near, sizeof near));
+    return 1;
+}
+
+int legality_moe(const struct legality_input *in, struct diag_list *reterr)
+{
+    const struct primitives *p = &in->choices->primitives;
+    bool plain = p->moe == MOE_PLAIN;
+
+    if (plain ? p->moe_chunks == 1 : p->moe_chunks >= 2 && in->model->moe.experts > 0)
+        return 0;
+    if (!reterr)
+        return 1;
+    if (!plain && in->model->moe.experts == 0) {
+        diag_error(reterr, choice_pos(in->fixed, "moe"), "moe=%s, but %s has no experts",
+                   moe_names[p->moe], in->model->name);
+        diag_hint(reterr, "moe=plain");
+        return 1;
+    }
+    diag_error(reterr, choice_pos(in->fixed, "moe_chunks"), "moe_chunks=%d with moe=%s",
+               p->moe_chunks, moe_names[p->moe]);
+    diag_hint(reterr,
+              plain ? "moe_chunks=1, or moe=chunked" : "moe_chunks=2 or more, or moe=plain");
+    return 1;
+}
+
+int legality_moe_cap(const struct legality_input *in, struct diag_list *reterr)
+{
+    const struct primitives *p = &in->choices->primitives;
+
+    if ((p->moe == MOE_CAPPED) == (p->moe_cap_tokens > 0))
+        return 0;
+    if (!reterr)
+        return 1;
+    diag_error(reterr, choice_pos(in->fixed, "moe_cap_tokens"), "moe_cap_tokens=%llu with moe=%s",
+               (unsigned long long)p->moe_cap_tokens, moe_names[p->moe]);
+    if (p->moe == MOE_CAPPED)
+        diag_hint(reterr, "moe=capped needs moe_cap_tokens, the tokens a source sends per chunk");
+    else
+        diag_hint(reterr, "moe=capped, or leave moe_cap_tokens out");
+    return 1;
+}
+
+int legality_wgrad_delay(const struct legality_input *in, struct diag_list *reterr)
+{
+    const struct primitives *p = &in->choices->primitives;
+
+    if (p->wgrad_delay == 0 || (p->moe != MOE_PLAIN && p->wgrad_delay < p->moe_chunks))
+        return 0;
+    if (!reterr)
+        return 1;
+    if (p->moe == MOE_PLAIN) {
+        diag_error(reterr, choice_pos(in->fixed, "wgrad_delay"),
+                   "wgrad_delay puts off chunks, but moe=plain has none");
+        diag_hint(reterr, "wgrad_delay=0, or moe=chunked");
+        return 1;
+    }
+    diag_error(reterr, choice_pos(in->fixed, "wgrad_delay"), "wgrad_delay=%d with only %d chunks",
+               p->wgrad_delay, p->moe_chunks);
+    diag_hint(reterr, "wgrad_delay is at most %d, or all", p->moe_chunks - 1);
+    return 1;
+}
+
+int legality_recompute_layers(const struct legality_input *in, struct diag_list *reterr)
+{
+    const struct primitives *p = &in->choices->primitives;
+    const struct layout *l = &in->choices->layout;
+    int largest = 0;
+
+    for (int stage = 0; stage < l->pp; stage++)
+        if (l->stage_layers[stage] > largest)
+            largest = l->stage_layers[stage];
+    bool all = p->recompute_layers == RECOMPUTE_ALL_LAYERS;
+    if (all || (p->recompute != RECOMPUTE_NONE && p->recompute_layers <= largest))
+        return 0;
+    if (!reterr)
+        return 1;
+    if (p->recompute == RECOMPUTE_NONE) {
+        diag_error(reterr, choice_pos(in->fixed, "recompute_layers"),
+                   "recompute_layers=%d with recompute=none", p->recompute_layers);
+        diag_hint(reterr, "recompute=full or selective, or recompute_layers=all");
+        return 1;
+    }
+    diag_error(reterr, choice_pos(in->fixed, "recompute_layers"),
+               "recompute_layers=%d, but the largest stage has %d layers", p->recompute_layers,
+               largest);
+    diag_hint(reterr, "recompute_layers is at most %d, or all", largest);
+    return 1;
+}
+
+int legality_vocab_group(const struct legality_input *in, struct diag_list *reterr)
+{
+    const struct primitives *p = &in->choices->primitives;
+    const struct layout *l = &in->choices->layout;
+    int64_t dp = (int64_t)l->fsdp * l->d_rep;
+    char near[64];
+
+    if (p->loss != LOSS_RING_DTP) {
+        if (p->vocab_group <= 1)
+            return 0;
+        if (reterr) {
+            diag_error(reterr, choice_pos(in->fixed, "vocab_group"), "vocab_group=%d with loss=%s",
+                       p->vocab_group, loss_names[p->loss]);
+            diag_hint(reterr, "loss=ring_dtp, or vocab_group=1");
+        }
+        return 1;
+    }
+    bool divides = p->vocab_group >= 2 && dp % p->vocab_group == 0;
+    if (divides && in->model->vocab % p->vocab_group == 0)
+        return 0;
+    if (!reterr)
+        return 1;
+    diag_error(reterr, choice_pos(in->fixed, "vocab_group"),
+               "loss=ring_dtp splits a vocabulary of %lld over vocab_group %d of dp %lld ranks",
+               (long long)in->model->vocab, p->vocab_group, (long long)dp);
+    int64_t common = common_divisor(dp, in->model->vocab);
+    if (common < 2)
+        diag_hint(reterr, "no group of at least 2 divides both: loss=linear_ce");
+    else
+        diag_hint(
+            reterr, "vocab_group must divide both and be at least 2: nearest legal %s",
+            nearest_divisors(common, p->vocab_group < 2 ? 2 : p->vocab_group, near, sizeof near));
+    return 1;
+}
+
+int legality_offload(const struct legality_input *in, struct diag_list *reterr)
+{
+    const struct primitives *p = &in->choices->primitives;
+    bool checkpoints = p->offload & OFFLOAD_CHECKPOINTS;
+    int violated = 0;
+
+    if (checkpoints && p->recompute == RECOMPUTE_NONE) {
+        violated = 1;
+        if (reterr) {
+            diag_error(reterr, choice_pos(in->fixed, "offload"),
+                       "offload=checkpoints, but recompute=none keeps no checkpoints");
+            diag_hint(reterr, "recompute=full, or leave checkpoints out of offload");
+        }
+    }
+    if (checkpoints != (p->sco_host_bytes > 0)) {
+        violated = 1;
+        if (reterr) {
+            diag_error(reterr, choice_pos(in->fixed, checkpoints ? "offload" : "sco_host_bytes"),
+                       "sco_host_bytes=%llu, and offload %s checkpoints",
+                       (unsigned long long)p->sco_host_bytes, checkpoints ? "has" : "lacks");
+            diag_hint(reterr, checkpoints ? "sco_host_bytes is the host memory they may take"
+                                          : "offload=checkpoints, or sco_host_bytes=0");
+        }
+    }
+    if ((p->offload & OFFLOAD_OPTIMIZER) && p->slots < 2) {
+        violated = 1;
+        if (reterr) {
+            diag_error(reterr, choice_pos(in->fixed, "slots"),
+                       "slots=%d: one bucket is updated while the next arrives", p->slots);
+            diag_hint(reterr, "slots=2 or more");
+        }
+    }
+    return violated;
+}
+
+int legality_offload_idle(const struct legality_input *in, struct diag_list *reterr)
+{
+    static const char *const keys[] = { "bucket_params", "slots" };
+    int violated = 0;
+
+    if (in->choices->primitives.offload & OFFLOAD_OPTIMIZER)
+        return 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (!choice_is_fixed(in->fixed, keys[i]))
+            continue;
+        violated = 1;
+        if (reterr) {
+            diag_warning(reterr, choice_pos(in->fixed, keys[i]),
+                         "%s has no effect without offload=optimizer", keys[i]);
+            diag_hint(reterr, "offload=optimizer, or leave %s out", keys[i]);
+        }
+    }
+    return violated;
+}
