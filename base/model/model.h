@@ -73,9 +73,14 @@ struct model_family {
     const char *reads;        /* one line for `rankfit list` */
     int (*read)(const struct node *text, const struct node *root, struct model *ret,
                 struct diag_list *reterr);
+    const char *tensor_prefix; /* of the text trunk's tensor names: "model." */
+    bool stacked_experts;      /* the checkpoint keeps all experts of a layer in one tensor */
 };
 extern const struct model_family model_families[];
 extern const size_t model_family_count;
+
+/* The row of an architecture, or NULL. */
+const struct model_family *model_family_find(const char *architecture);
 
 /* NAME, FILE (native YAML or config.json) or DIR holding config.json. */
 int model_load(const char *name_or_path, struct model *ret, struct diag_list *reterr);

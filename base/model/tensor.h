@@ -28,17 +28,21 @@ enum mesh { MESH_DENSE, MESH_EXPERT };
 /* Which unit of state a tensor belongs to: a layer (>= 0), or one of these. */
 enum { UNIT_EMBEDDING = -1, UNIT_HEAD = -2, UNIT_MTP = -3, UNIT_VISION = -4 };
 
+enum { TENSOR_MAX_AXES = 5 };
+
 struct tensor {
-    char name[96]; /* Hugging Face name; "{e}" stands for the expert index when copies > 1 */
+    /* Hugging Face name; "{e}" stands for the expert index. A tensor with copies > 1 and no "{e}"
+     * is stored stacked: the checkpoint's first axis, not in shape, runs over the experts. */
+    char name[96];
     enum component component;
     enum mesh mesh;
     int unit;    /* layer index or UNIT_... ; the final norm belongs to UNIT_HEAD */
     int tp_axis; /* axis split by tensor parallelism, -1: replicated over tp */
     bool matmul; /* multiplies activations (counts for FLOPs) */
     int axes;
-    uint64_t shape[4]; /* as stored: [out, in] for matrices */
-    uint64_t copies;   /* experts: E; else 1 */
-    uint64_t params;   /* product of shape, times copies */
+    uint64_t shape[TENSOR_MAX_AXES]; /* as stored: [out, in] for matrices */
+    uint64_t copies;                 /* experts: E; else 1 */
+    uint64_t params;                 /* product of shape, times copies */
 };
 
 /* Calls visit for every tensor in checkpoint order (embedding, layers, final norm, head, MTP,

@@ -1,0 +1,121 @@
+/* Whether the facts of a model agree with one another. */
+#include "base/model/model.h"
+#include "base/model/tensor.h"
+
+#include <string.h>
+
+/* No released model comes near; sixteen bytes a parameter stay far inside 64 bits. */
+static const uint64_t params_max = UINT64_C(1000000000000000);
+enum { WIDTH_MAX = 1 << 26 };
+
+static int count_kind(const uint8_t *kinds, int layers, uint8_t kind)
+{
+    int count = 0;
+    for (int i = 0; i < layers; i++)
+        count += kinds[i] == kind;
+    return count;
+}
+
+static void check_width(const char *what, int64_t count, int64_t each, struct pos at,
+                        struct diag_list *reterr)
+{
+    if (count * each > WIDTH_MAX)
+        diag_error(reterr, at, "%s: %lld x %lld is wider than %d", what, (long long)count,
+                   (long long)each, WIDTH_MAX);
+}
+
+static void check_attention(const struct model *m, struct pos at, struct diag_list *reterr)
+{
+    const struct gqa *gqa = &m->gqa;
+    if (gqa->heads < 1 || gqa->kv_heads < 1 || gqa->head_dim < 1) {
+        diag_error(reterr, at, "attention needs heads, kv_heads and head_dim of at least 1");
+        return;
+    }
+    if (gqa->heads % gqa->kv_heads != 0)
+        diag_error(reterr, at, "attention: heads %d is not a multiple of kv_heads %d", gqa->heads,
+                   gqa->kv_heads);
+    check_width("attention: heads x head_dim", gqa->heads, gqa->head_dim, at, reterr);
+    double rotary = gqa->rotary_fraction * gqa->head_dim;
+    if (rotary < 0 || rotary > gqa->head_dim || rotary != 2.0 * (double)(int64_t)(rotary / 2))
+        diag_error(reterr, at, "attention: rotary_fraction %g of head_dim %d is not an even width",
+                   gqa->rotary_fraction, gqa->head_dim);
+}
+
+static void check_linear(const struct model *m, struct pos at, struct diag_list *reterr)
+{
+    const struct gdn *gdn = &m->gdn;
+    if (count_kind(m->layer_mixer, m->layers, MIXER_GDN) == 0 && gdn->key_heads == 0)
+        return;
+    if (gdn->key_heads < 1 || gdn->value_heads < 1 || gdn->key_dim < 1 || gdn->value_dim < 1 ||
+        gdn->conv_width < 1) {
+        diag_error(reterr, at, "%d layers are gated delta nets, and linear_attention lacks sizes",
+                   count_kind(m->layer_mixer, m->layers, MIXER_GDN));
+        return;
+    }
+    if (gdn->value_heads % gdn->key_heads != 0)
+        diag_error(reterr, at, "linear_attention: value_heads %d is not a multiple of key_heads %d",
+                   gdn->value_heads, gdn->key_heads);
+    check_width("linear_attention: key_heads x key_dim", gdn->key_heads, gdn->key_dim, at, reterr);
+    check_width("linear_attention: value_heads x value_dim", gdn->value_heads, gdn->value_dim, at,
+                reterr);
+}
+
+static void check_ffn(const struct model *m, struct pos at, struct diag_list *reterr)
+{
+    const struct moe *moe = &m->moe;
+    int sparse = count_kind(m->layer_ffn, m->layers, FFN_MOE);
+    if (sparse < m->layers && m->dense_width < 1)
+        diag_error(reterr, at, "%d layers have a dense MLP, and dense_width is not given",
+                   m->layers - sparse);
+    if (sparse == 0 && moe->experts == 0)
+        return;
+    if (moe->experts < 1 || moe->top_k < 1 || moe->width < 1) {
+        diag_error(reterr, at, "%d layers have experts; moe needs experts, top_k and width",
+                   sparse);
+        return;
+    }
+    if (moe->top_k > moe->experts) {
+        diag_error(reterr, at, "moe: top_k %d is more than experts %d", moe->top_k, moe->experts);
+        diag_hint(reterr, "top_k at most %d", moe->experts);
+    }
+    if (moe->shared_gate && moe->shared_width == 0)
+        diag_error(reterr, at, "moe: shared_gate without a shared expert (shared_width 0)");
+}
+
+static void check_extras(const struct model *m, struct pos at, struct diag_list *reterr)
+{
+    const struct vision *vision = &m->vision;
+    if (m->mtp_trained && m->mtp_layers == 0)
+        diag_error(reterr, at, "mtp_trained, and the model has no multi-token-prediction layer");
+    if (m->vision_trained && vision->depth == 0)
+        diag_error(reterr, at, "vision_trained, and the model has no vision tower");
+    if (vision->depth > 0 && (vision->heads < 1 || vision->width % vision->heads != 0))
+        diag_error(reterr, at, "vision: width %d is not a multiple of heads %d", vision->width,
+                   vision->heads);
+}
+
+int model_check(const struct model *model, struct pos at, struct diag_list *reterr)
+{
+    int before = reterr->errors;
+    if (model_family_find(model->architecture) == NULL)
+        diag_error(reterr, at, "architecture '%s' is not read", model->architecture);
+    if (model->layers < 1 || model->layers > MODEL_MAX_LAYERS)
+        return diag_error(reterr, at, "layers %d; 1 to %d are possible", model->layers,
+                          MODEL_MAX_LAYERS);
+    if (model->hidden < 1 || model->vocab < 1)
+        diag_error(reterr, at, "hidden %d and vocab %lld must be at least 1", model->hidden,
+                   (long long)model->vocab);
+    check_attention(model, at, reterr);
+    check_linear(model, at, reterr);
+    check_ffn(model, at, reterr);
+    check_extras(model, at, reterr);
+    if (reterr->errors != before)
+        return -1;
+    struct model_counts counts;
+    model_count(model, &counts);
+    if (counts.total > params_max) {
+        diag_error(reterr, at, "the sizes make more than 10^15 parameters");
+        return diag_hint(reterr, "look for a misplaced digit in vocab, hidden, experts or a width");
+    }
+    return 0;
+}

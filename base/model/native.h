@@ -1,0 +1,44 @@
+/* native.h - the native form of a model (models/NAME.yaml, and models inside plan files): one row a
+ * field feeds reading, writing, --set and the spelling hints. Private to base/model. */
+#ifndef RANKFIT_BASE_MODEL_NATIVE_H
+#define RANKFIT_BASE_MODEL_NATIVE_H
+
+#include "base/model/model.h"
+
+enum field_type { FIELD_INT, FIELD_LONG, FIELD_REAL, FIELD_BOOL };
+enum section {
+    SECTION_ROOT,
+    SECTION_ATTENTION,
+    SECTION_LINEAR,
+    SECTION_MOE,
+    SECTION_VISION,
+    SECTION_COUNT
+};
+
+/* One number or truth value of struct model. An absent field that is not needed keeps `absent`. */
+struct model_field {
+    enum section section;
+    const char *key;
+    enum field_type type;
+    size_t offset;
+    double min, max, absent;
+    bool needed;
+};
+extern const struct model_field model_fields[];
+extern const size_t model_field_count;
+extern const char *const section_names[SECTION_COUNT];
+
+/* False for a section that the model has no layer or tower for. */
+bool section_present(const struct model *model, enum section section);
+
+/* Stores through the row's type; the value must be in range. */
+void field_store(struct model *model, const struct model_field *field, double value);
+double field_load(const struct model *model, const struct model_field *field);
+
+/* Reads the native form without judging consistency (model_check does). */
+int native_read(const struct node *root, struct model *ret, struct diag_list *reterr);
+
+/* The length of the shortest prefix that, repeated, gives pattern[0..count). */
+int pattern_period(const uint8_t *pattern, int count);
+
+#endif
