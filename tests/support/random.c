@@ -54,7 +54,7 @@ static const char *const awkward[] = {
     "😀",
     "a😀b😀",
     "\u2028",
-    "\u0085",
+    "\xc2\x85",
     "\ufeff",
     "12:30",
     "2024-01-01",
