@@ -1,0 +1,303 @@
+/* measurement.c - measurement files: writing and reading what a run measured. */
+#include "base/plan/measurement.h"
+#include "base/text.h"
+#include "base/tree.h"
+
+#include <string.h>
+
+static const char measurement_schema[] = "rankfit.measurement/1";
+
+const char *const phase_time_names[PHASE_TIME_COUNT] = {
+    [PHASE_TIME_FORWARD] = "forward",     [PHASE_TIME_LOSS] = "loss",
+    [PHASE_TIME_BACKWARD] = "backward",   [PHASE_TIME_REDUCE] = "reduce",
+    [PHASE_TIME_OPTIMIZER] = "optimizer", [PHASE_TIME_COMMUNICATION] = "communication",
+};
+
+static void set_bytes(json_t *object, const char *key, uint64_t value)
+{
+    json_object_set_new(object, key,
+                        json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value));
+}
+
+static json_t *items_to_json(const struct measured_rank *rank)
+{
+    json_t *items = json_array();
+    for (int i = 0; i < ITEM_COUNT; i++) {
+        if (rank->item_bytes[i] == 0 && rank->item_max_bytes[i] == 0)
+            continue;
+        json_t *item = json_object();
+        json_object_set_new(item, "name", json_string(item_infos[i].name));
+        set_bytes(item, "bytes", rank->item_bytes[i]);
+        set_bytes(item, "max_bytes", rank->item_max_bytes[i]);
+        json_array_append_new(items, item);
+    }
+    return items;
+}
+
+static json_t *routed_to_json(const struct measured_rank *rank)
+{
+    json_t *routed = json_array();
+    for (size_t i = 0; i < rank->routed_count; i++) {
+        const struct routed_rows *rows = &rank->routed[i];
+        json_t *entry = json_object();
+        json_object_set_new(entry, "layer", json_integer(rows->layer));
+        json_object_set_new(entry, "micro_batch", json_integer(rows->micro_batch));
+        set_bytes(entry, "rows_sent", rows->rows_sent);
+        set_bytes(entry, "rows_received", rows->rows_received);
+        json_array_append_new(routed, entry);
+    }
+    return routed;
+}
+
+static json_t *reals_to_json(const double *values, size_t count)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++) {
+        json_t *real = json_real(values[i]); /* NULL for what JSON cannot say: a loss that is NaN */
+        json_array_append_new(list, real ? real : json_null());
+    }
+    return list;
+}
+
+static json_t *rank_to_json(const struct measured_rank *rank)
+{
+    json_t *object = json_object();
+    json_t *phases = json_object();
+
+    json_object_set_new(object, "rank", json_integer(rank->rank));
+    set_bytes(object, "arena_live_bytes", rank->arena_live_bytes);
+    set_bytes(object, "arena_extent_bytes", rank->arena_extent_bytes);
+    set_bytes(object, "device_bytes", rank->device_bytes);
+    set_bytes(object, "rss_bytes", rank->rss_bytes);
+    json_object_set_new(object, "peak_phase", json_string(rank->peak_phase));
+    json_object_set_new(object, "items", items_to_json(rank));
+    json_object_set_new(object, "routed_rows", routed_to_json(rank));
+    json_object_set_new(object, "step_seconds", reals_to_json(rank->step_seconds, rank->steps));
+    for (int i = 0; i < PHASE_TIME_COUNT; i++)
+        json_object_set_new(phases, phase_time_names[i], json_real(rank->phase_seconds[i]));
+    json_object_set_new(object, "phase_seconds", phases);
+    json_object_set_new(object, "loss", reals_to_json(rank->loss, rank->steps));
+    return object;
+}
+
+json_t *measurement_to_json(const struct measurement *m)
+{
+    json_t *object = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i}", "schema", measurement_schema,
+                               "plan_digest", m->plan_digest, "backend", m->backend, "device",
+                               m->device, "versions", m->versions, "steps", m->steps);
+    json_t *ranks = json_array();
+    for (size_t i = 0; i < m->rank_count; i++)
+        json_array_append_new(ranks, rank_to_json(&m->ranks[i]));
+    json_object_set_new(object, "ranks", ranks);
+    return object;
+}
+
+static int missing(const struct node *map, const char *key, struct diag_list *reterr)
+{
+    diag_error(reterr, map->at, "missing key \"%s\"", key);
+    return diag_hint(reterr, "a measurement is written by `rankfit run PLAN -o FILE`");
+}
+
+static void read_bytes(const struct node *map, const char *key, uint64_t *ret,
+                       struct diag_list *reterr)
+{
+    int64_t value = 0;
+    int found = node_int(map, key, 0, INT64_MAX, &value, reterr);
+    if (found == 0)
+        missing(map, key, reterr);
+    *ret = (uint64_t)value;
+}
+
+static void read_int(const struct node *map, const char *key, int *ret, struct diag_list *reterr)
+{
+    int64_t value = 0;
+    if (node_int(map, key, 0, INT32_MAX, &value, reterr) == 0)
+        missing(map, key, reterr);
+    *ret = (int)value;
+}
+
+static void read_name(const struct node *map, const char *key, char *ret, size_t size,
+                      struct diag_list *reterr)
+{
+    const char *text = NULL;
+    if (node_text(map, key, &text, reterr) == 0)
+        missing(map, key, reterr);
+    if (text && text_copy(ret, size, text) != 0)
+        diag_error(reterr, node_get(map, key)->at, "\"%s\" is longer than %zu characters", key,
+                   size - 1);
+}
+
+/* A required list; NULL with a diagnostic. */
+static const struct node *list_of(const struct node *map, const char *key, struct diag_list *reterr)
+{
+    const struct node *list = NULL;
+    if (node_list(map, key, &list, reterr) == 0)
+        missing(map, key, reterr);
+    return list;
+}
+
+static bool is_map(const struct node *node, const char *what, struct diag_list *reterr)
+{
+    if (node->kind == NODE_MAP)
+        return true;
+    diag_error(reterr, node->at, "%s is a map, this is a %s", what, node_kind_name(node->kind));
+    return false;
+}
+
+static void read_items(const struct node *map, struct measured_rank *ret, struct diag_list *reterr)
+{
+    const struct node *list = list_of(map, "items", reterr);
+    for (const struct node *entry = list ? list->child : NULL; entry; entry = entry->next) {
+        char name[64] = "";
+        if (!is_map(entry, "an item", reterr))
+            continue;
+        read_name(entry, "name", name, sizeof name, reterr);
+        enum item item = item_find(name);
+        if (item == ITEM_COUNT) {
+            diag_error(reterr, entry->at, "unknown item \"%s\"", name);
+            diag_hint(reterr, "`rankfit list items` prints the names");
+            continue;
+        }
+        read_bytes(entry, "bytes", &ret->item_bytes[item], reterr);
+        read_bytes(entry, "max_bytes", &ret->item_max_bytes[item], reterr);
+    }
+}
+
+static void read_routed(struct pool *pool, const struct node *map, struct measured_rank *ret,
+                        struct diag_list *reterr)
+{
+    const struct node *list = list_of(map, "routed_rows", reterr);
+    if (!list || list->count == 0)
+        return;
+    ret->routed = pool_alloc(pool, list->count * sizeof *ret->routed);
+    if (!ret->routed) {
+        diag_error(reterr, list->at, "no memory left");
+        return;
+    }
+    for (const struct node *entry = list->child; entry; entry = entry->next) {
+        struct routed_rows *rows = &ret->routed[ret->routed_count];
+        if (!is_map(entry, "an entry of routed_rows", reterr))
+            continue;
+        read_int(entry, "layer", &rows->layer, reterr);
+        read_int(entry, "micro_batch", &rows->micro_batch, reterr);
+        read_bytes(entry, "rows_sent", &rows->rows_sent, reterr);
+        read_bytes(entry, "rows_received", &rows->rows_received, reterr);
+        ret->routed_count++;
+    }
+}
+
+/* A list of numbers; null stands for what is not a number. */
+static double *read_reals(struct pool *pool, const struct node *map, const char *key,
+                          size_t *ret_count, struct diag_list *reterr)
+{
+    const struct node *list = list_of(map, key, reterr);
+    size_t count = 0;
+
+    *ret_count = 0;
+    if (!list)
+        return NULL;
+    double *values = pool_alloc(pool, (list->count + 1) * sizeof *values);
+    if (!values) {
+        diag_error(reterr, list->at, "no memory left");
+        return NULL;
+    }
+    for (const struct node *entry = list->child; entry; entry = entry->next) {
+        bool number = entry->kind == NODE_INT || entry->kind == NODE_REAL;
+        if (!number && entry->kind != NODE_NULL)
+            diag_error(reterr, entry->at, "\"%s\" holds numbers, this is a %s", key,
+                       node_kind_name(entry->kind));
+        values[count++] = number ? entry->real : __builtin_nan("");
+    }
+    *ret_count = count;
+    return values;
+}
+
+static void read_phases(const struct node *map, struct measured_rank *ret, struct diag_list *reterr)
+{
+    const struct node *phases = NULL;
+    if (node_map(map, "phase_seconds", &phases, reterr) == 0)
+        missing(map, "phase_seconds", reterr);
+    for (int i = 0; phases && i < PHASE_TIME_COUNT; i++)
+        (void)node_real(phases, phase_time_names[i], 0, 1e12, &ret->phase_seconds[i], reterr);
+}
+
+static void read_rank(struct pool *pool, const struct node *map, struct measured_rank *ret,
+                      struct diag_list *reterr)
+{
+    size_t losses = 0;
+
+    if (!is_map(map, "a rank", reterr))
+        return;
+    read_int(map, "rank", &ret->rank, reterr);
+    read_bytes(map, "arena_live_bytes", &ret->arena_live_bytes, reterr);
+    read_bytes(map, "arena_extent_bytes", &ret->arena_extent_bytes, reterr);
+    read_bytes(map, "device_bytes", &ret->device_bytes, reterr);
+    read_bytes(map, "rss_bytes", &ret->rss_bytes, reterr);
+    read_name(map, "peak_phase", ret->peak_phase, sizeof ret->peak_phase, reterr);
+    read_items(map, ret, reterr);
+    read_routed(pool, map, ret, reterr);
+    read_phases(map, ret, reterr);
+    ret->step_seconds = read_reals(pool, map, "step_seconds", &ret->steps, reterr);
+    ret->loss = read_reals(pool, map, "loss", &losses, reterr);
+    if (losses != ret->steps)
+        diag_error(reterr, map->at, "%zu losses for %zu steps", losses, ret->steps);
+}
+
+static int check_schema(const struct node *root, struct diag_list *reterr)
+{
+    const char *schema = NULL;
+
+    if (!is_map(root, "a measurement", reterr))
+        return -1;
+    int found = node_text(root, "schema", &schema, reterr);
+    if (found == 0)
+        return missing(root, "schema", reterr);
+    if (found < 0)
+        return -1;
+    if (strcmp(schema, measurement_schema) == 0)
+        return 0;
+    diag_error(reterr, node_get(root, "schema")->at, "schema \"%s\" is not a measurement", schema);
+    return diag_hint(reterr, "this program reads \"%s\"", measurement_schema);
+}
+
+static void read_ranks(const struct node *root, struct measurement *ret, struct diag_list *reterr)
+{
+    const struct node *list = list_of(root, "ranks", reterr);
+    if (!list)
+        return;
+    ret->ranks = pool_alloc(&ret->pool, (list->count + 1) * sizeof *ret->ranks);
+    if (!ret->ranks) {
+        diag_error(reterr, list->at, "no memory left");
+        return;
+    }
+    for (const struct node *entry = list->child; entry; entry = entry->next)
+        read_rank(&ret->pool, entry, &ret->ranks[ret->rank_count++], reterr);
+}
+
+int measurement_load(const char *path, struct measurement *ret, struct diag_list *reterr)
+{
+    struct tree tree;
+    int errors_before = reterr->errors;
+
+    memset(ret, 0, sizeof *ret);
+    if (tree_read_file(&tree, path, reterr) == 0 && check_schema(tree.root, reterr) == 0) {
+        const struct node *root = tree.root;
+        read_name(root, "plan_digest", ret->plan_digest, sizeof ret->plan_digest, reterr);
+        read_name(root, "backend", ret->backend, sizeof ret->backend, reterr);
+        read_name(root, "device", ret->device, sizeof ret->device, reterr);
+        read_name(root, "versions", ret->versions, sizeof ret->versions, reterr);
+        read_int(root, "steps", &ret->steps, reterr);
+        read_ranks(root, ret, reterr);
+    }
+    tree_done(&tree);
+    if (reterr->errors == errors_before)
+        return 0;
+    measurement_done(ret);
+    return -1;
+}
+
+void measurement_done(struct measurement *measurement)
+{
+    pool_done(&measurement->pool);
+    memset(measurement, 0, sizeof *measurement);
+}
