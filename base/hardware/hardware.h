@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct hardware {
@@ -40,24 +41,29 @@ struct hardware {
     double delta_rule_seconds_per_token; /* forward, one layer of 32 value heads x 128 x 128 */
 
     /* what software holds outside the arena */
-    uint64_t context_bytes, modules_bytes,
-        library_bytes; /* library_bytes: handles of cuBLAS, cuDNN */
-    uint64_t communicator_first_bytes, communicator_next_bytes; /* at init */
-    uint64_t channel_bytes;                                     /* one ring channel's buffers */
+    uint64_t context_bytes, modules_bytes;
+    uint64_t library_bytes; /* handles of cuBLAS and cuDNN */
+    /* Communicators, n ranks each. The first of a process: communicator_first_bytes, and at its
+     * first exchange exchange_first_bytes. Each further one: communicator_next_bytes. Every one
+     * that runs ring collectives adds ring_channels * channel_bytes, every one that exchanges
+     * exchange_peer_bytes * (n - 1). */
+    uint64_t communicator_first_bytes, exchange_first_bytes, communicator_next_bytes;
+    uint64_t channel_bytes; /* one ring channel's buffers */
     int ring_channels;
     uint64_t exchange_peer_bytes; /* all-to-all buffers for each peer */
 };
 
 /* One value of the file: key, where it goes, range, unit and meaning. The table feeds reader,
  * writer,
- * --set hardware.KEY, explain and the keys' help. */
+ * --set hardware.KEY, explain and the keys' help. A rate is a plain number in base units; bytes
+ * also take sizes ("80GiB") and, on a host, `detect`. */
 enum hardware_type { HARDWARE_TEXT, HARDWARE_BOOL, HARDWARE_INT, HARDWARE_BYTES, HARDWARE_REAL };
 struct hardware_key {
     const char *key;
     enum hardware_type type;
     size_t offset;
     double min, max;
-    bool required; /* for a GPU; `host` may omit what it lacks */
+    bool required; /* for a GPU; `host` may omit all but its name */
     const char *unit, *meaning;
 };
 extern const struct hardware_key hardware_keys[];
@@ -71,5 +77,8 @@ int hardware_from_node(const struct node *root, struct hardware *ret, struct dia
 json_t *hardware_to_json(const struct hardware *hardware);
 int hardware_set(struct hardware *hardware, const char *field, const char *value, struct pos at,
                  struct diag_list *reterr);
+
+/* Physical memory, or what the control group of this process allows of it; 0 when unknown. */
+uint64_t hardware_host_memory(void);
 
 #endif
