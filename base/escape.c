@@ -1,12 +1,14 @@
 #include "base/escape.h"
 
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAIR_BYTES = 12, YAML_BYTES = PAIR_BYTES - ESCAPE_SHORTER };
+/* GROWTH: one byte (U+007F) becomes six. */
+enum { PAIR_BYTES = 12, LONG_BYTES = 10, SHORT_BYTES = 6, GROWTH = 6 };
 
 /* The value of "\uXXXX" at text, or -1. */
 static int32_t unit_at(const char *text)
@@ -55,28 +57,60 @@ static bool remember(struct escapes *ret, size_t *room, struct escape_place plac
     return true;
 }
 
+/* The bytes of a character at text that JSON allows in a string and YAML does not, or 0. */
+static size_t forbidden_at(const char *text, size_t left, uint32_t *ret)
+{
+    unsigned char bytes[3] = { 0 };
+    memcpy(bytes, text, left < sizeof bytes ? left : sizeof bytes);
+    *ret = bytes[0];
+    if (bytes[0] == 0x7f)
+        return 1;
+    *ret = bytes[1];
+    if (bytes[0] == 0xc2 && bytes[1] >= 0x80 && bytes[1] < 0xa0)
+        return 2;
+    *ret = (bytes[0] & 0x0fU) << 12 | (bytes[1] & 0x3fU) << 6 | (bytes[2] & 0x3fU);
+    bool third = bytes[0] >= 0xe0 && bytes[0] < 0xf0;
+    return third && (*ret == 0x2028 || *ret == 0x2029 || *ret == 0xfeff || *ret >= 0xfffe) ? 3 : 0;
+}
+
+/* Writes what stands for the character at text, if it needs that, and moves `at` behind it. Returns
+ * the bytes of the old text that are done with, 0 where nothing needs to be rewritten. */
+static size_t rewrite_one(const char *text, size_t left, struct escapes *ret,
+                          struct escape_place *at)
+{
+    size_t taken = PAIR_BYTES;
+    int written = LONG_BYTES;
+    uint32_t character = pair_at(text, left);
+    at->shift = PAIR_BYTES - LONG_BYTES;
+    if (!character) {
+        taken = forbidden_at(text, left, &character);
+        written = SHORT_BYTES;
+        at->shift = 1 - SHORT_BYTES;
+    }
+    if (taken == 0)
+        return 0;
+    (void)snprintf(ret->text + ret->bytes, LONG_BYTES + 1,
+                   written == LONG_BYTES ? "\\U%08" PRIx32 : "\\u%04" PRIx32, character);
+    ret->bytes += (size_t)written;
+    at->column += (size_t)written;
+    return taken;
+}
+
 int escapes_rewrite(const char *text, size_t bytes, struct escapes *ret)
 {
-    *ret = (struct escapes){ 0 };
-    if (!memmem(text, bytes, "\\ud", 3) && !memmem(text, bytes, "\\uD", 3))
-        return 0;
-    ret->text = malloc(bytes + 1);
+    *ret = (struct escapes){ .text = malloc(bytes * GROWTH + 1) };
     if (!ret->text)
         return -1;
-    struct escape_place at = { 0, 0 };
+    struct escape_place at = { 0, 0, 0 };
     size_t room = 0;
     bool quoted = false;
     for (size_t i = 0; i < bytes;) {
-        uint32_t character = quoted ? pair_at(text + i, bytes - i) : 0;
-        if (character) {
-            (void)snprintf(ret->text + ret->bytes, YAML_BYTES + 1, "\\U%08x", character);
-            ret->bytes += YAML_BYTES;
-            at.column += YAML_BYTES;
-            i += PAIR_BYTES;
-            if (!remember(ret, &room, at))
-                return -1;
+        size_t rewritten = quoted ? rewrite_one(text + i, bytes - i, ret, &at) : 0;
+        i += rewritten;
+        if (rewritten > 0 && !remember(ret, &room, at))
+            return -1;
+        if (rewritten > 0)
             continue;
-        }
         /* A backslash takes the next character with it, so that \" ends no string. */
         size_t taken = quoted && text[i] == '\\' && i + 1 < bytes && text[i + 1] != '\n' ? 2 : 1;
         if (taken == 1 && text[i] == '"')
@@ -85,7 +119,7 @@ int escapes_rewrite(const char *text, size_t bytes, struct escapes *ret)
             ret->text[ret->bytes++] = text[i];
             at.column += ((unsigned char)text[i] & 0xc0) != 0x80;
             if (text[i] == '\n')
-                at = (struct escape_place){ at.line + 1, 0 };
+                at = (struct escape_place){ at.line + 1, 0, 0 };
         }
     }
     return 0;

@@ -19,7 +19,8 @@ struct reader {
     struct diag_list *reterr;
     yaml_parser_t parser;
     struct escapes escapes;
-    size_t escapes_passed, escapes_line, escapes_on_line;
+    size_t escapes_passed, escapes_line;
+    int escapes_shift;
     size_t nodes;
     bool broken;
 };
@@ -36,8 +37,8 @@ static void out_of_memory(struct reader *reader)
     reader->broken = true;
 }
 
-/* A mark in the text as the user wrote it. Marks come in rising order, so the pairs rewritten
- * before one are counted by walking on. */
+/* A mark in the text as the user wrote it. Marks come in rising order, so what was rewritten before
+ * one is added up by walking on. */
 static struct pos place(struct reader *reader, yaml_mark_t mark)
 {
     const struct escapes *escapes = &reader->escapes;
@@ -46,15 +47,13 @@ static struct pos place(struct reader *reader, yaml_mark_t mark)
         if (next->line > mark.line || (next->line == mark.line && next->column > mark.column))
             break;
         if (next->line != reader->escapes_line)
-            reader->escapes_on_line = 0;
+            reader->escapes_shift = 0;
         reader->escapes_line = next->line;
-        reader->escapes_on_line++;
+        reader->escapes_shift += next->shift;
         reader->escapes_passed++;
     }
-    size_t column = mark.column;
-    if (reader->escapes_line == mark.line)
-        column += ESCAPE_SHORTER * reader->escapes_on_line;
-    return (struct pos){ reader->name, (int)mark.line + 1, (int)column + 1 };
+    int shift = reader->escapes_line == mark.line ? reader->escapes_shift : 0;
+    return (struct pos){ reader->name, (int)mark.line + 1, (int)mark.column + shift + 1 };
 }
 
 /* The reader of libyaml gives a byte offset and no mark. */
@@ -326,11 +325,11 @@ int tree_read_text(struct tree *tree, const char *name, const char *text, size_t
         return diag_error(reterr, whole_file(name), "out of memory");
     skip_byte_order_mark(&text, &bytes);
     if (begins_like_json(text, bytes)) {
-        if (escapes_rewrite(text, bytes, &reader.escapes) < 0)
-            out_of_memory(&reader);
-        if (reader.escapes.text) {
+        if (escapes_rewrite(text, bytes, &reader.escapes) == 0) {
             text = reader.escapes.text;
             bytes = reader.escapes.bytes;
+        } else {
+            out_of_memory(&reader);
         }
     }
     yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);
