@@ -1,0 +1,6 @@
+#include "executor/fabric/group.h"
+
+const struct group_info *group_info(const struct group *g)
+{
+    return &g->info;
+}

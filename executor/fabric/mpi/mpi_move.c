@@ -1,0 +1,222 @@
+/* mpi_move.c - collectives that move data without changing it: gathers and exchanges. */
+#include "base/checked.h"
+#include "executor/fabric/mpi/mpi_group.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK_BYTES = 1 << 30, TEXT_TAG = 17 };
+
+int mpi_block_type(const struct mpi_group *g, uint64_t bytes, MPI_Datatype *ret,
+                   struct diag_list *reterr)
+{
+    MPI_Datatype chunk = MPI_DATATYPE_NULL;
+    int chunks = (int)(bytes / CHUNK_BYTES), rest = (int)(bytes % CHUNK_BYTES);
+    int code = MPI_Type_contiguous(CHUNK_BYTES, MPI_BYTE, &chunk);
+
+    if (code == MPI_SUCCESS) {
+        const int lengths[2] = { chunks, rest };
+        const MPI_Aint places[2] = { 0, (MPI_Aint)chunks * CHUNK_BYTES };
+        const MPI_Datatype types[2] = { chunk, MPI_BYTE };
+        code = MPI_Type_create_struct(2, lengths, places, types, ret);
+        (void)MPI_Type_free(&chunk);
+    }
+    if (code == MPI_SUCCESS)
+        code = MPI_Type_commit(ret);
+    return mpi_check(g, code, "datatype", reterr);
+}
+
+/* send when it is not already the slice of recv that it would be copied to. */
+static const void *in_place_or(const struct group *g, const void *send, const void *recv,
+                               uint64_t bytes_per_rank)
+{
+    const char *own = (const char *)recv + (uint64_t)g->info.index * bytes_per_rank;
+    return send == own ? MPI_IN_PLACE : send;
+}
+
+static void copy_alone(void *to, const void *from, uint64_t bytes)
+{
+    if (to != from && bytes > 0)
+        memcpy(to, from, bytes);
+}
+
+int mpi_all_gather(struct group *g, const void *send, void *recv, uint64_t bytes_per_rank,
+                   struct diag_list *reterr)
+{
+    struct transfer *t = NULL;
+    if (mpi_all_gather_start(g, send, recv, bytes_per_rank, &t, reterr) != 0)
+        return -1;
+    return mpi_transfer_wait(g, t, reterr);
+}
+
+int mpi_all_gather_start(struct group *g, const void *send, void *recv, uint64_t bytes_per_rank,
+                         struct transfer **ret, struct diag_list *reterr)
+{
+    struct mpi_group *group = mpi_group_of(g);
+    struct transfer *t = calloc(1, sizeof *t);
+
+    *ret = t;
+    if (!t)
+        return diag_error(reterr, (struct pos){ 0 }, "rank %d: all_gather: no memory left",
+                          group->world_rank);
+    t->request = MPI_REQUEST_NULL;
+    if (group_is_alone(g)) {
+        copy_alone(recv, send, bytes_per_rank);
+        return 0;
+    }
+    MPI_Datatype type = MPI_BYTE;
+    int count = (int)bytes_per_rank;
+    if (bytes_per_rank > INT_MAX) {
+        if (mpi_block_type(group, bytes_per_rank, &type, reterr) != 0) {
+            free(t);
+            *ret = NULL;
+            return -1;
+        }
+        count = 1;
+    }
+    int code = MPI_Iallgather(in_place_or(g, send, recv, bytes_per_rank), count, type, recv, count,
+                              type, group->comm, &t->request);
+    if (type != MPI_BYTE)
+        (void)MPI_Type_free(&type);
+    return mpi_check(group, code, "all_gather", reterr);
+}
+
+int mpi_transfer_wait(struct group *g, struct transfer *t, struct diag_list *reterr)
+{
+    if (!t)
+        return 0;
+    int code = MPI_Wait(&t->request, MPI_STATUS_IGNORE);
+    free(t);
+    return mpi_check(mpi_group_of(g), code, "all_gather", reterr);
+}
+
+/* Counts and first rows as MPI wants them; -1 when an int cannot say one. */
+static int row_counts(const int64_t *rows, int count, int *ret_counts, int *ret_places)
+{
+    int64_t place = 0;
+    for (int i = 0; i < count; i++) {
+        if (rows[i] < 0 || rows[i] > INT_MAX || place > INT_MAX)
+            return -1;
+        ret_counts[i] = (int)rows[i];
+        ret_places[i] = (int)place;
+        place += rows[i];
+    }
+    return 0;
+}
+
+static int exchange_rows(struct mpi_group *group, const void *send, const int64_t *send_rows,
+                         void *recv, const int64_t *recv_rows, MPI_Datatype row, int *scratch,
+                         struct diag_list *reterr)
+{
+    int n = group->base.info.count;
+    int *send_counts = scratch, *send_places = scratch + n;
+    int *recv_counts = scratch + 2 * n, *recv_places = scratch + 3 * n;
+
+    if (row_counts(send_rows, n, send_counts, send_places) != 0 ||
+        row_counts(recv_rows, n, recv_counts, recv_places) != 0)
+        return diag_error(reterr, (struct pos){ 0 },
+                          "rank %d: all_to_all_rows: more than %d rows in one exchange",
+                          group->world_rank, INT_MAX);
+    return mpi_check(group,
+                     MPI_Alltoallv(send, send_counts, send_places, row, recv, recv_counts,
+                                   recv_places, row, group->comm),
+                     "all_to_all_rows", reterr);
+}
+
+int mpi_all_to_all_rows(struct group *g, const void *send, const int64_t *send_rows, void *recv,
+                        const int64_t *recv_rows, uint64_t row_bytes, struct diag_list *reterr)
+{
+    struct mpi_group *group = mpi_group_of(g);
+
+    if (group_is_alone(g)) {
+        copy_alone(recv, send, mul_sat((uint64_t)send_rows[0], row_bytes));
+        return 0;
+    }
+    MPI_Datatype row = MPI_DATATYPE_NULL;
+    int *scratch = calloc((size_t)g->info.count * 4, sizeof *scratch);
+    if (!scratch)
+        return diag_error(reterr, (struct pos){ 0 }, "rank %d: all_to_all_rows: no memory left",
+                          group->world_rank);
+    int ret = mpi_block_type(group, row_bytes, &row, reterr);
+    if (ret == 0) {
+        ret = exchange_rows(group, send, send_rows, recv, recv_rows, row, scratch, reterr);
+        (void)MPI_Type_free(&row);
+    }
+    free(scratch);
+    return ret;
+}
+
+int mpi_exchange_counts(struct group *g, const int64_t *send, int64_t *recv, int per_member,
+                        struct diag_list *reterr)
+{
+    struct mpi_group *group = mpi_group_of(g);
+
+    if (group_is_alone(g)) {
+        copy_alone(recv, send, (uint64_t)per_member * sizeof *send);
+        return 0;
+    }
+    return mpi_check(
+        group,
+        MPI_Alltoall(send, per_member, MPI_INT64_T, recv, per_member, MPI_INT64_T, group->comm),
+        "exchange_counts", reterr);
+}
+
+static char *copy_text(const char *text, uint64_t bytes)
+{
+    char *copy = malloc(bytes + 1);
+    if (!copy)
+        return NULL;
+    if (bytes > 0)
+        memcpy(copy, text, bytes);
+    copy[bytes] = '\0';
+    return copy;
+}
+
+static int send_text(struct mpi_group *group, const char *text, uint64_t bytes)
+{
+    int code = MPI_Send(&bytes, 1, MPI_UINT64_T, 0, TEXT_TAG, group->comm);
+    for (uint64_t sent = 0; code == MPI_SUCCESS && sent < bytes; sent += CHUNK_BYTES) {
+        uint64_t rest = bytes - sent;
+        code = MPI_Send(text + sent, (int)(rest < CHUNK_BYTES ? rest : CHUNK_BYTES), MPI_BYTE, 0,
+                        TEXT_TAG, group->comm);
+    }
+    return code;
+}
+
+static int receive_text(struct mpi_group *group, int member, char **ret_text, uint64_t *ret_bytes)
+{
+    uint64_t bytes = 0;
+    int code = MPI_Recv(&bytes, 1, MPI_UINT64_T, member, TEXT_TAG, group->comm, MPI_STATUS_IGNORE);
+    if (code != MPI_SUCCESS)
+        return code;
+    char *room = malloc(bytes + 1);
+    if (!room)
+        return MPI_ERR_NO_MEM;
+    for (uint64_t got = 0; code == MPI_SUCCESS && got < bytes; got += CHUNK_BYTES) {
+        uint64_t rest = bytes - got;
+        code = MPI_Recv(room + got, (int)(rest < CHUNK_BYTES ? rest : CHUNK_BYTES), MPI_BYTE,
+                        member, TEXT_TAG, group->comm, MPI_STATUS_IGNORE);
+    }
+    room[bytes] = '\0';
+    *ret_text = room;
+    *ret_bytes = bytes;
+    return code;
+}
+
+int mpi_gather_text(struct group *g, const char *text, uint64_t bytes, char **ret_texts,
+                    uint64_t *ret_bytes, struct diag_list *reterr)
+{
+    struct mpi_group *group = mpi_group_of(g);
+
+    if (g->info.index != 0)
+        return mpi_check(group, send_text(group, text, bytes), "gather_text", reterr);
+    for (int i = 0; i < g->info.count; i++)
+        ret_texts[i] = NULL;
+    ret_texts[0] = copy_text(text, bytes);
+    ret_bytes[0] = bytes;
+    int code = ret_texts[0] ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+    for (int i = 1; code == MPI_SUCCESS && i < g->info.count; i++)
+        code = receive_text(group, i, &ret_texts[i], &ret_bytes[i]);
+    return mpi_check(group, code, "gather_text", reterr);
+}

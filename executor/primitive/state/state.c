@@ -1,0 +1,141 @@
+/* state.c - what a rank holds for the whole step: buffers and first values. */
+#include "executor/primitive/state/state.h"
+#include "base/checked.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK_ELEMENTS = 1 << 16 };
+
+static int no_memory(struct work *w)
+{
+    w->failed = true;
+    return diag_error(w->errors, (struct pos){ 0 }, "no memory left for the state's table");
+}
+
+static enum dtype grad_dtype(const struct work *w)
+{
+    return w->plan->choices.primitives.grad_dtype;
+}
+
+static void take_part(struct work *w, struct state_part *part)
+{
+    uint64_t held = part->gathered ? part->slice : part->padded;
+
+    if (part->elements == 0)
+        return;
+    part->weights = work_take(w, OWNER_WEIGHTS, mul_sat(held, sizeof(bf16)));
+    part->gradients = work_take(w, OWNER_GRADIENTS, mul_sat(held, dtype_bytes(grad_dtype(w))));
+    part->master = work_take(w, OWNER_MASTER, mul_sat(part->slice, sizeof(float)));
+    part->moments = work_take(w, OWNER_MOMENTS, mul3_sat(part->slice, 2, sizeof(float)));
+}
+
+int state_open(struct state *state, struct work *work)
+{
+    memset(state, 0, sizeof *state);
+    state->work = work;
+    state->unit_count = work->plan->model.layers + 2;
+    state->use_count = 2 * state->unit_count - 2;
+    state->units = calloc((size_t)state->unit_count, sizeof *state->units);
+    state->uses = calloc((size_t)state->use_count, sizeof *state->uses);
+    if (!state->units || !state->uses)
+        return no_memory(work);
+    if (state_table_fill(state) != 0) {
+        work->failed = true;
+        return -1;
+    }
+    for (int i = 0; i < state->unit_count; i++)
+        for (int mesh = 0; mesh < 2; mesh++)
+            take_part(work, &state->units[i].parts[mesh]);
+    return work->failed ? -1 : 0;
+}
+
+void state_close(struct state *state)
+{
+    free(state->units);
+    free(state->uses);
+    memset(state, 0, sizeof *state);
+}
+
+void state_resident(struct state *state)
+{
+    for (int i = 0; i < state->unit_count; i++)
+        for (int mesh = 0; mesh < 2; mesh++) {
+            struct state_part *part = &state->units[i].parts[mesh];
+            if (part->elements == 0)
+                continue;
+            arena_resident(state->work->arena, &part->weights);
+            arena_resident(state->work->arena, &part->gradients);
+            arena_resident(state->work->arena, &part->master);
+            arena_resident(state->work->arena, &part->moments);
+        }
+}
+
+void *state_gradient_slice(const struct state *state, const struct state_part *part)
+{
+    uint64_t first = part->gathered ? 0 : part->slice_first;
+    return element_at(part->gradients.data, first, dtype_bytes(grad_dtype(state->work)));
+}
+
+bf16 *state_weight_slice(const struct state *state, const struct state_part *part)
+{
+    (void)state;
+    return element_at(part->weights.data, part->gathered ? 0 : part->slice_first, sizeof(bf16));
+}
+
+/* Elements [from, to) of one copy, those of the part's slice, into master; by way of a host buffer
+ * of CHUNK_ELEMENTS. `place` is where the copy begins in the part. */
+static void fill_copy(struct work *w, const struct state_part *part,
+                      const struct state_tensor *tensor, int copy, float *chunk)
+{
+    char name[128];
+    uint64_t place = tensor->offset + (uint64_t)copy * tensor->stride;
+    uint64_t slice_end = part->slice_first + part->slice;
+
+    state_tensor_name(tensor, copy, name, sizeof name);
+    uint64_t key = state_random_key(w->seed, name);
+    bool ones = state_tensor_is_norm(tensor);
+    uint64_t from = part->slice_first > place ? part->slice_first - place : 0;
+    uint64_t to = slice_end > place ? slice_end - place : 0;
+    if (to > tensor->elements)
+        to = tensor->elements;
+    while (from < to) {
+        uint64_t count = to - from < CHUNK_ELEMENTS ? to - from : CHUNK_ELEMENTS;
+        for (uint64_t i = 0; i < count; i++)
+            chunk[i] = ones ? 1 : state_random_normal(key, from + i);
+        float *master =
+            element_at(part->master.data, place + from - part->slice_first, sizeof(float));
+        WORK_OP(w, upload, master, chunk, count * sizeof(float));
+        from += count;
+    }
+}
+
+static void initialise_part(struct state *state, struct state_unit *unit, enum mesh mesh,
+                            float *chunk)
+{
+    struct work *w = state->work;
+    struct state_part *part = &unit->parts[mesh];
+
+    if (part->elements == 0)
+        return;
+    WORK_OP(w, zero, part->master.data, part->master.bytes);
+    WORK_OP(w, zero, part->moments.data, part->moments.bytes);
+    for (int i = 0; i < unit->tensor_count; i++)
+        for (int copy = 0; unit->tensors[i].mesh == mesh && copy < unit->tensors[i].copies; copy++)
+            fill_copy(w, part, &unit->tensors[i], copy, chunk);
+    WORK_OP(w, to_bf16, (int64_t)part->slice, part->master.data, state_weight_slice(state, part));
+}
+
+void state_initialise(struct state *state)
+{
+    float *chunk = malloc(CHUNK_ELEMENTS * sizeof *chunk);
+    if (!chunk) {
+        no_memory(state->work);
+        return;
+    }
+    for (int i = 0; i < state->unit_count; i++)
+        for (int mesh = 0; mesh < 2; mesh++)
+            initialise_part(state, &state->units[i], (enum mesh)mesh, chunk);
+    free(chunk);
+    state_spread_weights(state);
+}

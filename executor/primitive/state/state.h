@@ -1,0 +1,163 @@
+/* state.h - a rank's share of weights, gradients, master weights and moments.
+ *
+ * Contract
+ *   What it does: cuts the model into units (embedding, layers, head); lays each unit's dense and
+ *   expert tensors into flat parts; holds of each part what the sharding leaves here; makes whole
+ *   weights and gradient buffers of a unit available while it is used; at the end of the step sums
+ *   gradients over ranks.
+ *   What it preserves: values do not depend on the layout. A weight's first value is a function of
+ *   seed, tensor name and element; a gradient is the sum over every token of the step whatever rank
+ *   or micro-batch it fell to, up to the order of additions.
+ *   Memory bound: resident, per part of n padded elements over s shards: replicated 2n + g n + 12n;
+ *   zero1 2n + g n + 12n/s; fsdp (2 + g + 12) n/s (g: bytes of grad_dtype). While a unit is used,
+ *   under fsdp: 2n a gathered part, for the unit and the prefetched ones; in its backward g n, then
+ *   g n/s for what is received; with two communication streams these stay one unit longer.
+ *   How it is tested: one rank against 2 and 4 under every sharding (tests/unit/executor).
+ *
+ * Order of calls in a micro-batch: state_micro_batch, then for each use of a unit state_unit_begin
+ * ... state_unit_end in the order embedding, layers, head, layers backwards; gradients are written
+ * between state_gradient_begin and state_gradient_end; the embedding's backward has only those. */
+#ifndef RANKFIT_EXECUTOR_PRIMITIVE_STATE_STATE_H
+#define RANKFIT_EXECUTOR_PRIMITIVE_STATE_STATE_H
+
+#include "base/model/tensor.h"
+#include "executor/primitive/work.h"
+
+enum role {
+    ROLE_EMBEDDING,
+    ROLE_FINAL_NORM,
+    ROLE_HEAD,
+    ROLE_INPUT_NORM,
+    ROLE_Q,
+    ROLE_K, /* directly behind q, and v behind k: one projection */
+    ROLE_V,
+    ROLE_Q_NORM,
+    ROLE_K_NORM,
+    ROLE_O,
+    ROLE_POST_NORM,
+    ROLE_ROUTER,
+    ROLE_GATE,
+    ROLE_UP, /* directly behind the gate */
+    ROLE_DOWN,
+    ROLE_SHARED_GATE,
+    ROLE_SHARED_UP, /* likewise */
+    ROLE_SHARED_DOWN,
+    ROLE_SHARED_SCALAR,
+    ROLE_EXPERT_GATE,
+    ROLE_EXPERT_UP,
+    ROLE_EXPERT_DOWN,
+    ROLE_COUNT
+};
+
+/* Where a tensor lies in its part: copy c (local expert) begins at offset + c * stride. */
+struct state_tensor {
+    enum role role;
+    enum mesh mesh;
+    struct tensor facts;
+    uint64_t elements; /* of one copy */
+    uint64_t offset, stride;
+    int copies, first_copy; /* local experts, and the first one's index in the model */
+};
+
+struct state_part {
+    uint64_t elements, padded;   /* 0: the unit has no such part */
+    int shards;                  /* ranks that share it */
+    uint64_t slice_first, slice; /* what this rank owns of master and moments, in elements */
+    int copies;                  /* ranks of the world that hold the same slice */
+    struct group *group, *replicas;
+    bool gathered; /* weights and gradients are sharded too */
+    struct buffer weights, gradients, master, moments;
+    struct buffer whole_gradients; /* while a unit's backward is under way */
+    const void *used_weights;      /* of the unit in use: gathered or resident */
+    void *used_gradients;
+};
+
+enum { UNIT_MAX_TENSORS = 20 };
+
+struct state_unit {
+    int tensor_count;
+    struct state_tensor tensors[UNIT_MAX_TENSORS];
+    struct state_part parts[2]; /* by enum mesh */
+};
+
+enum { USE_MAX_PARTS = 3 };
+
+/* One use of a unit in a micro-batch: its gathered parts. */
+struct state_use {
+    bool issued;
+    struct buffer weights[USE_MAX_PARTS];
+    struct transfer *transfers[USE_MAX_PARTS];
+};
+
+/* A reduce-scatter whose buffers are still held. */
+struct state_pending {
+    struct state_part *part;
+    struct buffer whole, received;
+};
+
+struct state {
+    struct work *work;
+    int unit_count; /* layers + 2; 0 embedding, 1 + i layer i, last: head */
+    struct state_unit *units;
+    int use_count, position;
+    struct state_use *uses;
+    int pending_count;
+    struct state_pending pending[USE_MAX_PARTS];
+};
+
+/* Lays out every unit and takes the resident buffers (dry pass). state_close is due in any case. */
+int state_open(struct state *state, struct work *work);
+void state_close(struct state *state);
+
+/* After arena_pack: where the buffers are; then first values from work->seed. */
+void state_resident(struct state *state);
+void state_initialise(struct state *state);
+
+static inline int state_layer_unit(int layer)
+{
+    return 1 + layer;
+}
+static inline int state_head_unit(const struct state *state)
+{
+    return state->unit_count - 1;
+}
+
+void state_zero_gradients(struct state *state);
+void state_micro_batch(struct state *state);
+void state_unit_begin(struct state *state, int unit);
+void state_unit_end(struct state *state);
+void state_gradient_begin(struct state *state, int unit);
+void state_gradient_end(struct state *state, int unit);
+/* Nothing of this micro-batch's gradients is on its way any more. */
+void state_gradient_flush(struct state *state);
+
+/* Tensors of a unit in use; NULL in the dry pass and for a role that the unit lacks. Expert roles:
+ * the first local expert. */
+const bf16 *state_weight(const struct state *state, int unit, enum role role);
+void *state_gradient(const struct state *state, int unit, enum role role);
+
+/* Sums gradients over ranks; afterwards each rank's slice is complete. */
+void state_reduce(struct state *state);
+/* Norm of the whole gradient, every value counted once. The same on all ranks. */
+double state_gradient_norm(struct state *state);
+/* After the optimizer: whole weights where they are resident whole. */
+void state_spread_weights(struct state *state);
+
+/* The gradient slice that this rank owns. */
+void *state_gradient_slice(const struct state *state, const struct state_part *part);
+/* The weights of that slice. */
+bf16 *state_weight_slice(const struct state *state, const struct state_part *part);
+
+/* The parts that a use of `unit` touches (a tied head uses the embedding too); returns how many. */
+int state_use_parts(const struct state *state, int unit, struct state_part **ret);
+
+/* table.c: the tensors of the model, each in its place. */
+int state_table_fill(struct state *state);
+/* random.c: N(0, 0.02) as a function of seed, name and element; 1 for norms. */
+uint64_t state_random_key(uint64_t seed, const char *tensor_name);
+float state_random_normal(uint64_t key, uint64_t element);
+/* The name of a copy: "{e}" replaced by the expert's index. */
+void state_tensor_name(const struct state_tensor *tensor, int copy, char *ret, size_t size);
+bool state_tensor_is_norm(const struct state_tensor *tensor);
+
+#endif

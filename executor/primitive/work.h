@@ -1,0 +1,79 @@
+/* work.h - what every part of a step works with: backend, groups, arena, and the first failure.
+ * Failure is sticky: after it takes return empty buffers and operations do nothing, so that the
+ * step's code reads as the step; whoever loops asks work->failed. In the arena's dry pass (`dry`)
+ * takes and gives are recorded and nothing else happens. */
+#ifndef RANKFIT_EXECUTOR_PRIMITIVE_WORK_H
+#define RANKFIT_EXECUTOR_PRIMITIVE_WORK_H
+
+#include "base/plan/plan.h"
+#include "executor/backend/backend.h"
+#include "executor/memory/arena.h"
+#include "executor/mesh/mesh.h"
+
+#include <stdbool.h>
+
+struct work {
+    const struct plan *plan;
+    struct backend *backend;
+    struct meshes *mesh;
+    struct arena *arena;
+    struct diag_list *errors;
+    bool dry, failed;
+    uint64_t seed;
+    double communication_seconds; /* spent in fabric calls since it was last zeroed */
+};
+
+/* Memory for `bytes`; for rows whose number is known only at run time, room for the plan's bound.
+ */
+struct buffer work_take(struct work *w, enum owner owner, uint64_t bytes);
+struct buffer work_take_rows(struct work *w, enum owner owner, uint64_t rows, uint64_t row_bytes);
+void work_give(struct work *w, struct buffer *buffer);
+
+/* Seconds of a clock that only moves forward. */
+double work_clock(void);
+
+/* True when operations are to be carried out. */
+static inline bool work_runs(const struct work *w)
+{
+    return !w->dry && !w->failed;
+}
+
+/* Notes the result of a call. */
+static inline void work_note(struct work *w, int result)
+{
+    if (result != 0)
+        w->failed = true;
+}
+
+/* Where element `index` of a tensor at `data` is; NULL stays NULL (dry pass). */
+static inline void *element_at(const void *data, uint64_t index, uint64_t element_bytes)
+{
+    /* backend calls take const and plain pointers to the same arena memory */
+    union {
+        const char *from;
+        void *to;
+    } at = { .from = data };
+    if (data)
+        at.from += index * element_bytes;
+    return at.to;
+}
+
+/* A backend operation on the compute stream: WORK_OP(w, rmsnorm, rows, ...). */
+#define WORK_OP(w, name, ...)                                                                      \
+    do {                                                                                           \
+        if (work_runs(w))                                                                          \
+            work_note((w), (w)->backend->ops->name((w)->backend, STREAM_COMPUTE, __VA_ARGS__,      \
+                                                   (w)->errors));                                  \
+    } while (0)
+
+/* A fabric operation of a group, timed as communication. */
+#define WORK_FABRIC(w, name, ...)                                                                  \
+    do {                                                                                           \
+        if (work_runs(w)) {                                                                        \
+            double begun_ = work_clock();                                                          \
+            work_note((w), (w)->mesh->fabric->ops->name(__VA_ARGS__, (w)->errors));                \
+            (w)->communication_seconds += work_clock() - begun_;                                   \
+        }                                                                                          \
+    } while (0)
+
+#endif
