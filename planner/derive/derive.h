@@ -32,6 +32,10 @@ extern const char *const verdict_names[];
 uint64_t question_limit_bytes(const struct question *q);
 uint64_t question_memory_bytes(const struct question *q);
 
+/* With defaults and fixed choices applied; the same for every candidate. */
+int question_micro_batch(const struct question *q);
+int64_t question_global_batch(const struct question *q);
+
 struct candidate {
     struct choices choices;
     struct rank_budget worst;
@@ -76,5 +80,9 @@ int derive(const struct question *q, struct answer *ret, struct diag_list *reter
  * budgets: the judge of derive(). Returns how many layouts were looked at; best by tokens/s among
  * those that fit, in *ret (verdict does_not_fit and the smallest peak when none does). */
 long search_all(const struct question *q, struct candidate *ret);
+
+/* Runs search_all and fills derived_over_best, layouts and search_seconds of an answer; takes
+ * seconds, so it is asked for. */
+void answer_judge(const struct question *q, struct answer *answer);
 
 #endif

@@ -1,0 +1,43 @@
+/* decide.h - the decisions of a derivation, in order, inside the planner only: degrees by policy
+ * and by what fits, then the cheapest settings that fit. Words and prices are reason.h's matter. */
+#ifndef RANKFIT_PLANNER_DERIVE_DECIDE_H
+#define RANKFIT_PLANNER_DERIVE_DECIDE_H
+
+#include "planner/search/space.h"
+
+/* Below this much device memory a sequence is cut to pieces of 16K-32K tokens whatever else fits;
+ * at or above it (MI300X class) it is cut as little as fits. */
+#define SMALL_MEMORY_BYTES UINT64_C(180000000000)
+#define TARGET_LOCAL_SEQUENCE UINT64_C(32768)
+
+struct decision {
+    struct degrees degrees;
+    struct candidate chosen; /* judged and timed */
+    bool found;              /* any legal layout at all */
+    int policy_cp;           /* the first cp tried */
+    int fastest_ep;          /* the ep that the roofline prefers inside the domain */
+    bool wide_ep;            /* nothing inside the domain fits */
+    bool pp_for_speed, tp_for_speed;
+};
+
+/* EP, CP, PP, TP in that order of willingness; true when some legal layout exists. The chosen
+ * candidate is the first that fits at its leanest; else the first tight one; else the smallest. */
+bool decide_degrees(struct space *space, struct decision *ret);
+
+/* Sharding, shard widths and settings: the fastest that fits at the decided degrees, never worse
+ * than *chosen. Updates degrees' widths. */
+void decide_settings(struct space *space, struct decision *decision);
+
+/* The same for one sharding only. */
+void decide_sharding(struct space *space, enum sharding sharding, struct decision *decision);
+
+/* Stages or tensor parallelism where gathers do not hide and the step gets faster by them. */
+void decide_speed(struct space *space, struct decision *decision);
+
+/* All of the above; false when no legal layout exists. */
+bool decide(struct space *space, struct decision *ret);
+
+/* The largest number of ranks that reach each other at link speed. */
+int link_domain(const struct space *space);
+
+#endif

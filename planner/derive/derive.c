@@ -1,0 +1,94 @@
+#include "planner/derive/derive.h"
+#include "base/layout/legality.h"
+#include "planner/derive/neighbour.h"
+#include "planner/derive/reason.h"
+
+#include <string.h>
+#include <time.h>
+
+static double now_seconds(void)
+{
+    struct timespec now;
+    if (clock_gettime(CLOCK_MONOTONIC, &now))
+        return 0;
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static struct legality_input legality_of(const struct space *space, const struct choices *choices)
+{
+    const struct question *q = space->q;
+    return (struct legality_input){
+        .model = q->model,
+        .hardware = q->hardware,
+        .choices = choices,
+        .gpus = q->gpus,
+        .seq_tokens = q->seq_tokens,
+        .global_batch = space->global_batch,
+        .fixed = &q->fixed,
+    };
+}
+
+/* Nothing legal is left: the plainest completion of what was fixed shows what is wrong with it. */
+static int report_illegal(struct space *space, struct diag_list *reterr)
+{
+    struct degrees degrees = space_fixed_degrees(space);
+    struct settings settings = space_leanest(space);
+    struct choices choices;
+
+    settings.chunks = space->chunks.values[0];
+    space_complete(space, &degrees, &settings, &choices);
+    struct legality_input in = legality_of(space, &choices);
+    if (legality_check(&in, reterr))
+        return -1;
+    diag_error(reterr, (struct pos){ 0 }, "no layout of %d GPUs is legal for %s with these choices",
+               space->q->gpus, space->q->model->name);
+    return diag_hint(reterr, "leave some of the choices to derivation, or take another number of "
+                             "GPUs");
+}
+
+static void warn(const struct space *space, const struct candidate *candidate,
+                 struct diag_list *reterr)
+{
+    struct legality_input in = legality_of(space, &candidate->choices);
+    legality_check(&in, reterr);
+}
+
+int derive(const struct question *q, struct answer *ret, struct diag_list *reterr)
+{
+    struct space space;
+    struct decision decision;
+    double start = now_seconds();
+
+    memset(ret, 0, sizeof *ret);
+    ret->derived_over_best = -1;
+    if (q->gpus < 1 || q->gpus > LAYOUT_MAX_RANKS)
+        return diag_error(reterr, (struct pos){ 0 }, "%d GPUs: a world has 1 to %d", q->gpus,
+                          LAYOUT_MAX_RANKS);
+    space_init(&space, q);
+    ret->limit_bytes = space.limit_bytes;
+    if (!decide(&space, &decision))
+        return report_illegal(&space, reterr);
+    ret->recommended = decision.chosen;
+    reasons_write(&space, &decision, ret);
+    binding_write(&space, &decision.chosen, ret->binding, sizeof ret->binding);
+    neighbours_write(&space, &decision, ret);
+    if (decision.chosen.verdict == VERDICT_DOES_NOT_FIT)
+        nearest_write(&space, &decision, ret);
+    warn(&space, &decision.chosen, reterr);
+    ret->layouts = space.layouts;
+    ret->legal = space.legal;
+    ret->fitting = space.fitting;
+    ret->search_seconds = now_seconds() - start;
+    return 0;
+}
+
+void answer_judge(const struct question *q, struct answer *answer)
+{
+    struct candidate best;
+    double start = now_seconds();
+
+    answer->layouts += search_all(q, &best);
+    answer->search_seconds += now_seconds() - start;
+    if (best.verdict <= answer->recommended.verdict && best.verdict != VERDICT_DOES_NOT_FIT)
+        answer->derived_over_best = best.time.seconds / answer->recommended.time.seconds;
+}

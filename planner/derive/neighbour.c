@@ -1,0 +1,82 @@
+#include "planner/derive/neighbour.h"
+#include "planner/derive/reason.h"
+
+/* One degree of a neighbour: doubled or halved. */
+struct move {
+    size_t offset; /* of an int in struct degrees */
+    bool up;
+    bool space_open;
+};
+
+static int *degree_at(struct degrees *degrees, size_t offset)
+{
+    return (int *)(void *)((char *)degrees + offset);
+}
+
+static bool same_layout(const struct candidate *a, const struct candidate *b)
+{
+    const struct layout *x = &a->choices.layout, *y = &b->choices.layout;
+    return x->tp == y->tp && x->pp == y->pp && x->cp == y->cp && x->ep == y->ep && x->etp == y->etp;
+}
+
+static void insert(struct answer *answer, const struct candidate *candidate)
+{
+    int at = 0;
+
+    if (same_layout(candidate, &answer->recommended))
+        return;
+    for (int i = 0; i < answer->candidate_count; i++)
+        if (same_layout(candidate, &answer->candidates[i]))
+            return;
+    while (at < answer->candidate_count && !candidate_better(candidate, &answer->candidates[at]))
+        at++;
+    if (at == ANSWER_MAX_CANDIDATES)
+        return;
+    if (answer->candidate_count < ANSWER_MAX_CANDIDATES)
+        answer->candidate_count++;
+    for (int i = answer->candidate_count - 1; i > at; i--)
+        answer->candidates[i] = answer->candidates[i - 1];
+    answer->candidates[at] = *candidate;
+}
+
+static void try_neighbour(struct space *space, const struct decision *decision,
+                          const struct degrees *degrees, struct answer *ret)
+{
+    struct decision other = *decision;
+    struct settings lean = space_leanest(space);
+
+    lean.sharding = decision->chosen.choices.primitives.sharding;
+    other.degrees = *degrees;
+    if (space->open_fsdp)
+        other.degrees.fsdp = 0;
+    if (space->open_e_fsdp)
+        other.degrees.e_fsdp = 0;
+    if (!alternative(space, &other.degrees, &lean, &other.chosen))
+        return;
+    decide_sharding(space, lean.sharding, &other);
+    insert(ret, &other.chosen);
+}
+
+void neighbours_write(struct space *space, const struct decision *decision, struct answer *ret)
+{
+    const struct move moves[] = {
+        { offsetof(struct degrees, cp), true, space->open_cp },
+        { offsetof(struct degrees, cp), false, space->open_cp },
+        { offsetof(struct degrees, pp), true, space->open_pp },
+        { offsetof(struct degrees, pp), false, space->open_pp },
+        { offsetof(struct degrees, tp), true, space->open_tp },
+        { offsetof(struct degrees, tp), false, space->open_tp },
+        { offsetof(struct degrees, ep), true, space->open_ep && space->has_moe },
+        { offsetof(struct degrees, ep), false, space->open_ep && space->has_moe },
+    };
+
+    ret->candidate_count = 0;
+    for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) {
+        struct degrees degrees = decision->degrees;
+        int *value = degree_at(&degrees, moves[i].offset);
+        if (!moves[i].space_open || (!moves[i].up && *value % 2 != 0))
+            continue;
+        *value = moves[i].up ? *value * 2 : *value / 2;
+        try_neighbour(space, decision, &degrees, ret);
+    }
+}

@@ -1,0 +1,362 @@
+#include "planner/derive/reason.h"
+#include "base/text.h"
+#include "base/units.h"
+
+/* What one reason is written from; `text` is the `because` of the reason being written. */
+struct story {
+    struct space *space;
+    const struct decision *decision;
+    const struct candidate *chosen;
+    struct degrees degrees;
+    struct settings settings;
+    struct answer *answer;
+    char *text;
+    size_t used;
+};
+
+enum { BECAUSE = sizeof((struct reason *)0)->because };
+
+#define SAY(story, ...) text_append((story)->text, BECAUSE, &(story)->used, __VA_ARGS__)
+
+static bool begin(struct story *s, const char *key, const char *value)
+{
+    struct answer *answer = s->answer;
+    size_t used = 0;
+
+    if (answer->reason_count == ANSWER_MAX_REASONS)
+        return false;
+    struct reason *reason = &answer->reasons[answer->reason_count++];
+    reason->because[0] = '\0';
+    text_append(reason->choice, sizeof reason->choice, &used, "%s=%s", key, value);
+    s->text = reason->because;
+    s->used = 0;
+    if (choice_is_fixed(&s->space->q->fixed, key))
+        SAY(s, "as set; ");
+    return true;
+}
+
+static bool begin_number(struct story *s, const char *key, int value)
+{
+    char text[16];
+    size_t used = 0;
+    text_append(text, sizeof text, &used, "%d", value);
+    return begin(s, key, text);
+}
+
+/* The price against other degrees; nothing when they are illegal. */
+static void price_degrees(struct story *s, const struct degrees *degrees, const char *key,
+                          int value)
+{
+    struct candidate other;
+    char name[40];
+    size_t used = 0;
+
+    if (!alternative(s->space, degrees, &s->settings, &other))
+        return;
+    text_append(name, sizeof name, &used, "%s=%d", key, value);
+    price_append(s->chosen, &other, name, s->text, BECAUSE, &s->used);
+}
+
+static void price_settings(struct story *s, const struct settings *settings, const char *name)
+{
+    struct candidate other;
+    if (alternative(s->space, &s->degrees, settings, &other))
+        price_append(s->chosen, &other, name, s->text, BECAUSE, &s->used);
+}
+
+static char *gb(char *buffer, size_t size, uint64_t bytes)
+{
+    return units_format_gb(buffer, size, bytes, 1);
+}
+
+static void tell_host(struct story *s)
+{
+    if (s->space->q->hardware->host && begin(s, "backend", "host"))
+        SAY(s,
+            "only what the host backend runs is derived, %d ranks share this machine's memory "
+            "equally",
+            s->space->q->gpus);
+}
+
+/* Seconds of one row's two exchanges over the link, over those of its three expert GEMMs:
+ * (2 x 2 H / (link x efficiency)) / (6 H f / (peak x efficiency)). Independent of tokens. */
+static double exchange_over_experts(const struct question *q, double bytes_per_second)
+{
+    const struct hardware *h = q->hardware;
+    double bytes = 4.0 * q->model->hidden;
+    double flops = 6.0 * q->model->hidden * q->model->moe.width;
+    double compute = h->bf16_flops_per_second * h->expert_gemm_efficiency;
+    return bytes_per_second > 0 && flops > 0 ? bytes / bytes_per_second / (flops / compute) : 0;
+}
+
+static void tell_ep(struct story *s)
+{
+    const struct question *q = s->space->q;
+    const struct layout *l = &s->chosen->choices.layout;
+    int domain = link_domain(s->space);
+    bool inside = l->ep * l->etp <= domain;
+    struct degrees other = s->degrees;
+
+    if (!s->space->has_moe || !begin_number(s, "ep", l->ep))
+        return;
+    if (s->decision->wide_ep && s->space->open_ep)
+        SAY(s, "nothing with an expert group inside the domain of %d fits; ", domain);
+    else if (l->ep == domain)
+        SAY(s, "one expert group per NVLink domain: the all-to-all never leaves it; ");
+    else
+        SAY(s, "the domain joins %d ranks; ", domain);
+    SAY(s, "%d of %d experts a rank", q->model->moe.experts / l->ep, q->model->moe.experts);
+    double rate = inside ? q->hardware->link_bytes_per_second * q->hardware->exchange_efficiency
+                         : q->hardware->network_bytes_per_second * q->hardware->network_efficiency;
+    if (l->ep > 1 && rate > 0)
+        SAY(s, ", exchanging a row takes %.2f of the time of its expert GEMMs",
+            exchange_over_experts(q, rate));
+    other.ep = l->ep > 1 ? l->ep / 2 : 2;
+    price_degrees(s, &other, "ep", other.ep);
+}
+
+/* How much the leanest settings miss the limit by, with a smaller cp. */
+static void tell_smaller_cp(struct story *s, int cp)
+{
+    struct settings lean = space_leanest(s->space);
+    struct degrees degrees = s->degrees;
+    struct candidate other;
+    char text[32];
+
+    degrees.cp = cp;
+    if (!alternative(s->space, &degrees, &lean, &other) || other.verdict == VERDICT_FITS)
+        return;
+    SAY(s, "; cp %d would need %s more than there is", cp,
+        gb(text, sizeof text, other.worst.peak_upper_bytes - s->space->limit_bytes));
+}
+
+static void tell_cp(struct story *s)
+{
+    const struct question *q = s->space->q;
+    int cp = s->degrees.cp;
+    char tokens[32], memory[32];
+    struct degrees other = s->degrees;
+
+    if (!begin_number(s, "cp", cp))
+        return;
+    uint64_t local = q->seq_tokens / (uint64_t)cp;
+    units_format_count(tokens, sizeof tokens, local);
+    gb(memory, sizeof memory, q->hardware->memory_bytes);
+    bool small = q->hardware->memory_bytes < SMALL_MEMORY_BYTES && !q->hardware->host;
+    if (!small)
+        SAY(s, "%s of device memory: the smallest cp that fits, %s local tokens", memory, tokens);
+    else if (cp == s->decision->policy_cp && cp > 1)
+        SAY(s, "%s local tokens, inside the 16K-32K window for less than 180 GB", tokens);
+    else if (local > TARGET_LOCAL_SEQUENCE)
+        SAY(s, "%s local tokens, above the 16K-32K window: no larger cp is legal or fits", tokens);
+    else if (cp > 1)
+        SAY(s, "%s local tokens, at most the 16K-32K window", tokens);
+    else
+        SAY(s, "%s tokens are at most one rank's share of 32K", tokens);
+    if (cp > 1)
+        tell_smaller_cp(s, cp / 2);
+    other.cp = cp > 1 ? cp / 2 : 2;
+    price_degrees(s, &other, "cp", other.cp);
+}
+
+static void tell_sharding(struct story *s)
+{
+    const struct layout *l = &s->chosen->choices.layout;
+    const struct step_time *time = &s->chosen->time;
+    struct settings other = s->settings;
+    char held[32], tokens[32], here[32];
+
+    if (!begin(s, "sharding", sharding_names[s->settings.sharding]))
+        return;
+    gb(held, sizeof held, s->chosen->worst.category_bytes[CATEGORY_STATIC]);
+    if (s->settings.sharding == SHARDING_REPLICATED)
+        SAY(s, "the whole state is %s a rank, nothing is gathered", held);
+    else
+        SAY(s, "%s over %d ranks, experts' over %d: %s a rank",
+            s->settings.sharding == SHARDING_FSDP ? "all state" : "master weights and moments",
+            layout_dense_shards(l), layout_expert_shards(l) * l->ep, held);
+    if (s->settings.sharding == SHARDING_FSDP)
+        SAY(s, "; a gather hides from %s local tokens on, there are %s",
+            units_format_count(tokens, sizeof tokens, time->min_tokens_to_hide_gather),
+            units_format_count(here, sizeof here, layout_local_tokens(l, s->space->q->seq_tokens)));
+    other.sharding = s->settings.sharding == SHARDING_FSDP ? SHARDING_ZERO1 : SHARDING_FSDP;
+    price_settings(s, &other, sharding_names[other.sharding]);
+}
+
+static void tell_width(struct story *s, const char *key, int width, int copies, int whole)
+{
+    struct degrees other = s->degrees;
+
+    if (copies == 1 || !begin_number(s, key, width))
+        return;
+    SAY(s, "%d copies of the state: gathers stay among %d ranks", copies, width);
+    if (key[0] == 'e')
+        other.e_fsdp = whole;
+    else
+        other.fsdp = whole;
+    price_degrees(s, &other, key, whole);
+}
+
+static void tell_widths(struct story *s)
+{
+    const struct layout *l = &s->chosen->choices.layout;
+
+    if (s->settings.sharding == SHARDING_REPLICATED)
+        return;
+    tell_width(s, "fsdp", l->fsdp, l->d_rep, layout_dp(l));
+    if (s->space->has_moe)
+        tell_width(s, "e_fsdp", l->e_fsdp, l->e_rep, layout_e_dp(l));
+}
+
+static void tell_pp(struct story *s)
+{
+    const struct step_time *time = &s->chosen->time;
+    struct degrees other = s->degrees;
+    double step = time->seconds > 0 ? time->seconds : 1;
+
+    if (!begin_number(s, "pp", s->degrees.pp))
+        return;
+    if (s->decision->pp_for_speed)
+        SAY(s, "gathers did not hide with fewer stages; bubble %.1f %%, exposed gathers %.1f %%",
+            100 * time->bubble_fraction, 100 * time->item_seconds[TIME_EXPOSED_GATHER] / step);
+    else if (s->degrees.pp > 1)
+        SAY(s, "with fewer stages the state does not fit; bubble %.1f %%",
+            100 * time->bubble_fraction);
+    else
+        SAY(s, "the state fits without stages; exposed gathers take %.1f %%",
+            100 * time->item_seconds[TIME_EXPOSED_GATHER] / step);
+    other.pp = s->degrees.pp > 1 ? s->degrees.pp / 2 : 2;
+    price_degrees(s, &other, "pp", other.pp);
+}
+
+static void tell_tp(struct story *s)
+{
+    struct degrees other = s->degrees;
+
+    if (!begin_number(s, "tp", s->degrees.tp))
+        return;
+    if (s->decision->tp_for_speed)
+        SAY(s, "gathers hide no other way, and splitting tensors takes less than they do");
+    else if (s->degrees.tp > 1)
+        SAY(s, "nothing fits with fewer parts of a tensor");
+    else
+        SAY(s, "nothing left that only tp can solve");
+    other.tp = s->degrees.tp > 1 ? s->degrees.tp / 2 : 2;
+    price_degrees(s, &other, "tp", other.tp);
+}
+
+static void tell_etp(struct story *s)
+{
+    struct degrees other = s->degrees;
+
+    if (!s->space->has_moe || !begin_number(s, "etp", s->degrees.etp))
+        return;
+    if (s->degrees.etp == 1)
+        SAY(s, "split experts mean narrower GEMMs and 2-fold traffic; no skew asks for it");
+    other.etp = s->degrees.etp > 1 ? s->degrees.etp / 2 : 2;
+    price_degrees(s, &other, "etp", other.etp);
+}
+
+static void tell_recompute(struct story *s)
+{
+    struct settings other = s->settings;
+
+    if (!begin(s, "recompute", recompute_names[s->settings.recompute]))
+        return;
+    if (s->settings.recompute == RECOMPUTE_FULL)
+        SAY(s, "only each layer's input is kept, forward runs again in backward");
+    else
+        SAY(s, "what the forward made is kept: nothing runs twice");
+    other.recompute = s->settings.recompute == RECOMPUTE_NONE ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+    price_settings(s, &other, recompute_names[other.recompute]);
+}
+
+static void tell_loss(struct story *s)
+{
+    const struct question *q = s->space->q;
+    const struct layout *l = &s->chosen->choices.layout;
+    struct settings other = s->settings;
+    char logits[32];
+    uint64_t tokens = layout_local_tokens(l, q->seq_tokens);
+
+    if (!begin(s, "loss", loss_names[s->settings.loss]))
+        return;
+    gb(logits, sizeof logits,
+       tokens * (uint64_t)q->model->vocab * dtype_bytes(s->space->base.logits_dtype) /
+           (uint64_t)l->tp);
+    SAY(s, s->settings.loss == LOSS_FULL ? "whole logits of %s have room" : "whole logits are %s",
+        logits);
+    other.loss = s->settings.loss == LOSS_FULL ? LOSS_LINEAR_CE : LOSS_FULL;
+    price_settings(s, &other, loss_names[other.loss]);
+}
+
+static void tell_moe(struct story *s)
+{
+    struct settings other = s->settings;
+    int chunks = s->settings.chunks;
+
+    if (!s->space->has_moe)
+        return;
+    if (!begin(s, "moe", moe_names[s->chosen->choices.primitives.moe]))
+        return;
+    if (chunks > 1)
+        SAY(s, "%d chunks of the tokens: one is exchanged while another is computed", chunks);
+    else
+        SAY(s, "every token at once");
+    other.chunks = chunks > 1 ? 1 : 2;
+    price_settings(s, &other, chunks > 1 ? "plain" : "2 chunks");
+}
+
+static void tell_prefetch(struct story *s)
+{
+    struct settings other = s->settings;
+
+    if (s->settings.sharding != SHARDING_FSDP ||
+        !begin_number(s, "prefetch_units", s->settings.prefetch))
+        return;
+    SAY(s, s->settings.prefetch > 0 ? "the next unit is gathered while this one computes"
+                                    : "no room for a second unit's weights");
+    other.prefetch = s->settings.prefetch > 0 ? 0 : 1;
+    price_settings(s, &other, s->settings.prefetch > 0 ? "no prefetch" : "prefetch_units=1");
+}
+
+static void tell_context(struct story *s)
+{
+    const struct primitives *p = &s->chosen->choices.primitives;
+    struct settings other = s->settings;
+
+    if (s->degrees.cp == 1)
+        return;
+    if (s->space->has_softmax && begin(s, "context", context_names[p->context]) &&
+        p->context == CONTEXT_ALLGATHER_KV)
+        SAY(s, "%d of %d heads carry keys and values: gathering them is cheap",
+            s->space->q->model->gqa.kv_heads, s->space->q->model->gqa.heads);
+    if (!s->space->has_linear ||
+        !begin(s, "linear_context", linear_context_names[p->linear_context]))
+        return;
+    bool split = p->linear_context == LINEAR_CONTEXT_HEAD_SPLIT;
+    SAY(s, split ? "each rank runs whole sequences of its share of the heads"
+                 : "ranks pass the recurrent state on in sequence order");
+    other.linear_context = split ? LINEAR_CONTEXT_STATE_PASS : LINEAR_CONTEXT_HEAD_SPLIT;
+    price_settings(s, &other, linear_context_names[other.linear_context]);
+}
+
+void reasons_write(struct space *space, const struct decision *decision, struct answer *ret)
+{
+    static void (*const tellers[])(struct story *) = {
+        tell_host, tell_ep,        tell_cp,   tell_sharding, tell_widths,   tell_pp,      tell_tp,
+        tell_etp,  tell_recompute, tell_loss, tell_moe,      tell_prefetch, tell_context,
+    };
+    struct story story = {
+        .space = space,
+        .decision = decision,
+        .chosen = &decision->chosen,
+        .degrees = decision->degrees,
+        .settings = settings_of(&decision->chosen.choices),
+        .answer = ret,
+    };
+
+    ret->reason_count = 0;
+    for (size_t i = 0; i < sizeof tellers / sizeof *tellers; i++)
+        tellers[i](&story);
+}

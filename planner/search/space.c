@@ -1,0 +1,286 @@
+#include "planner/search/space.h"
+#include "base/layout/legality.h"
+
+#include <string.h>
+
+static void knob_set(struct knob *knob, bool open, int fixed_value, int count, const int *values)
+{
+    knob->count = open ? count : 1;
+    knob->values[0] = fixed_value;
+    for (int i = 0; open && i < count; i++)
+        knob->values[i] = values[i];
+}
+
+static void note_layer_kinds(struct space *space)
+{
+    const struct model *model = space->q->model;
+    for (int layer = 0; layer < model->layers; layer++) {
+        space->has_softmax |= model->layer_mixer[layer] == MIXER_GQA;
+        space->has_linear |= model->layer_mixer[layer] == MIXER_GDN;
+        space->has_moe |= model->layer_ffn[layer] == FFN_MOE;
+    }
+}
+
+/* A fixed moe_chunks above 1 asks for the chunked schedule and a fixed schedule for its chunks. */
+static void note_chunks(struct space *space)
+{
+    static const int all[] = { 1, 2, 3, 4 };
+    const struct fixed_choices *fixed = &space->q->fixed;
+    bool open_chunks = !choice_is_fixed(fixed, "moe_chunks");
+    int first = 0, count = 4;
+
+    space->open_moe = !choice_is_fixed(fixed, "moe");
+    if (!space->has_moe || (!space->open_moe && space->base.moe == MOE_PLAIN))
+        count = 1;
+    else if (!space->open_moe)
+        first = 1, count = 3;
+    knob_set(&space->chunks, open_chunks, space->base.moe_chunks, count, all + first);
+}
+
+static void note_knobs(struct space *space)
+{
+    static const int shardings[] = { SHARDING_REPLICATED, SHARDING_ZERO1, SHARDING_FSDP };
+    static const int recomputes[] = { RECOMPUTE_NONE, RECOMPUTE_FULL };
+    static const int losses[] = { LOSS_FULL, LOSS_LINEAR_CE };
+    static const int prefetches[] = { 1, 0 };
+    const struct fixed_choices *fixed = &space->q->fixed;
+    const struct primitives *base = &space->base;
+
+    knob_set(&space->sharding, !choice_is_fixed(fixed, "sharding"), (int)base->sharding, 3,
+             shardings);
+    knob_set(&space->recompute, !choice_is_fixed(fixed, "recompute"), (int)base->recompute, 2,
+             recomputes);
+    knob_set(&space->loss, !choice_is_fixed(fixed, "loss"), (int)base->loss, 2, losses);
+    knob_set(&space->prefetch, !choice_is_fixed(fixed, "prefetch_units"), base->prefetch_units, 2,
+             prefetches);
+    note_chunks(space);
+}
+
+static int count_stages(const struct layout *layout)
+{
+    int stages = 0;
+    while (stages < LAYOUT_MAX_STAGES && layout->stage_layers[stages] > 0)
+        stages++;
+    return stages;
+}
+
+/* Which degrees the user left open; a list of stages fixes their number. */
+static void note_degrees(struct space *space)
+{
+    const struct fixed_choices *fixed = &space->q->fixed;
+
+    space->fixed = fixed->values.layout;
+    space->open_tp = !choice_is_fixed(fixed, "tp");
+    space->open_pp = !choice_is_fixed(fixed, "pp");
+    space->open_cp = !choice_is_fixed(fixed, "cp");
+    space->open_ep = !choice_is_fixed(fixed, "ep");
+    space->open_etp = !choice_is_fixed(fixed, "etp");
+    space->open_fsdp = !choice_is_fixed(fixed, "fsdp");
+    space->open_e_fsdp = !choice_is_fixed(fixed, "e_fsdp");
+    space->open_context = !choice_is_fixed(fixed, "context");
+    space->open_linear_context = !choice_is_fixed(fixed, "linear_context");
+    if (space->open_pp && choice_is_fixed(fixed, "stage_layers")) {
+        space->open_pp = false;
+        space->fixed.pp = count_stages(&fixed->values.layout);
+    }
+}
+
+void space_init(struct space *space, const struct question *q)
+{
+    struct choices fixed = { .primitives = primitives_default() };
+
+    memset(space, 0, sizeof *space);
+    choices_apply(&q->fixed, &fixed);
+    space->q = q;
+    space->limit_bytes = question_limit_bytes(q);
+    space->global_batch = question_global_batch(q);
+    space->base = fixed.primitives;
+    note_layer_kinds(space);
+    note_knobs(space);
+    note_degrees(space);
+    if (q->hardware->host)
+        space_restrict_to_host(space);
+}
+
+struct degrees space_fixed_degrees(const struct space *space)
+{
+    return (struct degrees){
+        .tp = space->open_tp ? 1 : space->fixed.tp,
+        .pp = space->open_pp ? 1 : space->fixed.pp,
+        .cp = space->open_cp ? 1 : space->fixed.cp,
+        .ep = space->open_ep ? 1 : space->fixed.ep,
+        .etp = space->open_etp ? 1 : space->fixed.etp,
+        .fsdp = space->open_fsdp ? 0 : space->fixed.fsdp,
+        .e_fsdp = space->open_e_fsdp ? 0 : space->fixed.e_fsdp,
+    };
+}
+
+static struct settings settings_at(const struct space *space, bool last)
+{
+    const struct knob *knobs[] = { &space->sharding, &space->recompute, &space->loss,
+                                   &space->chunks, &space->prefetch };
+    int values[5];
+    for (int i = 0; i < 5; i++)
+        values[i] = knobs[i]->values[last ? knobs[i]->count - 1 : 0];
+    return (struct settings){ .sharding = (enum sharding)values[0],
+                              .recompute = (enum recompute)values[1],
+                              .loss = (enum loss)values[2],
+                              .chunks = values[3],
+                              .prefetch = values[4],
+                              .linear_context = LINEAR_CONTEXT_HEAD_SPLIT };
+}
+
+struct settings space_fastest(const struct space *space)
+{
+    return settings_at(space, false);
+}
+
+struct settings space_leanest(const struct space *space)
+{
+    return settings_at(space, true);
+}
+
+struct knob space_linear_contexts(const struct space *space, int cp)
+{
+    struct knob knob = { .count = 1, .values = { LINEAR_CONTEXT_NONE } };
+
+    if (!space->open_linear_context)
+        knob.values[0] = (int)space->base.linear_context;
+    else if (cp > 1 && space->has_linear)
+        knob = (struct knob){ .count = 2,
+                              .values = { LINEAR_CONTEXT_HEAD_SPLIT, LINEAR_CONTEXT_STATE_PASS } };
+    return knob;
+}
+
+static int at_least_one(int value)
+{
+    return value > 0 ? value : 1;
+}
+
+/* Everything that follows from tp, pp, cp, ep, etp: data-parallel widths, batches, stages. */
+static void complete_layout(const struct space *space, const struct degrees *d, struct layout *l)
+{
+    int gpus = space->q->gpus;
+    int dp = at_least_one(gpus / at_least_one(d->tp * d->pp * d->cp));
+    int e_dp = at_least_one(gpus / at_least_one(d->etp * d->ep * d->pp));
+
+    l->tp = d->tp;
+    l->pp = d->pp;
+    l->vpp = choice_is_fixed(&space->q->fixed, "vpp") ? space->fixed.vpp : 1;
+    l->cp = d->cp;
+    l->ep = d->ep;
+    l->etp = d->etp;
+    l->fsdp = d->fsdp > 0 ? d->fsdp : dp;
+    l->e_fsdp = d->e_fsdp > 0 ? d->e_fsdp : e_dp;
+    l->d_rep = at_least_one(dp / l->fsdp);
+    l->e_rep = at_least_one(e_dp / l->e_fsdp);
+    l->micro_batch = question_micro_batch(space->q);
+    int64_t batches = space->global_batch / ((int64_t)dp * l->micro_batch);
+    l->micro_batches = batches < 1 ? 1 : batches > INT32_MAX ? INT32_MAX : (int)batches;
+    if (choice_is_fixed(&space->q->fixed, "stage_layers"))
+        memcpy(l->stage_layers, space->fixed.stage_layers, sizeof l->stage_layers);
+    else if (l->pp <= LAYOUT_MAX_STAGES)
+        layout_split_layers(l, space->q->model->layers);
+    else
+        memset(l->stage_layers, 0, sizeof l->stage_layers);
+}
+
+static void complete_primitives(const struct space *space, const struct degrees *d,
+                                const struct settings *settings, struct primitives *p)
+{
+    *p = space->base;
+    p->sharding = settings->sharding;
+    p->recompute = settings->recompute;
+    p->loss = settings->loss;
+    p->moe_chunks = settings->chunks;
+    if (space->open_moe)
+        p->moe = settings->chunks > 1 ? MOE_CHUNKED : MOE_PLAIN;
+    p->prefetch_units = settings->prefetch;
+    if (space->open_context)
+        p->context = d->cp > 1 && space->has_softmax ? CONTEXT_ALLGATHER_KV : CONTEXT_NONE;
+    if (space->open_linear_context)
+        p->linear_context =
+            d->cp > 1 && space->has_linear ? settings->linear_context : LINEAR_CONTEXT_NONE;
+}
+
+void space_complete(const struct space *space, const struct degrees *degrees,
+                    const struct settings *settings, struct choices *ret)
+{
+    complete_layout(space, degrees, &ret->layout);
+    complete_primitives(space, degrees, settings, &ret->primitives);
+}
+
+bool space_legal(struct space *space, const struct choices *choices)
+{
+    const struct question *q = space->q;
+    const struct legality_input in = {
+        .model = q->model,
+        .hardware = q->hardware,
+        .choices = choices,
+        .gpus = q->gpus,
+        .seq_tokens = q->seq_tokens,
+        .global_batch = space->global_batch,
+        .fixed = &q->fixed,
+    };
+
+    space->layouts++;
+    if (legality_check(&in, NULL))
+        return false;
+    space->legal++;
+    return true;
+}
+
+struct budget_input space_budget_input(const struct space *space, const struct choices *choices)
+{
+    const struct question *q = space->q;
+    return (struct budget_input){
+        .model = q->model,
+        .sizes = q->sizes,
+        .hardware = q->hardware,
+        .choices = choices,
+        .gpus = q->gpus,
+        .seq_tokens = q->seq_tokens,
+        .routing = q->routing,
+        .routing_quantile = q->routing_quantile,
+    };
+}
+
+void space_judge(struct space *space, struct candidate *candidate)
+{
+    struct budget_input in = space_budget_input(space, &candidate->choices);
+    uint64_t limit = space->limit_bytes;
+
+    budget_worst(&in, &candidate->worst);
+    if (candidate->worst.peak_upper_bytes <= limit)
+        candidate->verdict = VERDICT_FITS;
+    else if (candidate->worst.peak_bytes <= limit)
+        candidate->verdict = VERDICT_TIGHT;
+    else
+        candidate->verdict = VERDICT_DOES_NOT_FIT;
+    space->fitting += candidate->verdict != VERDICT_DOES_NOT_FIT;
+}
+
+void space_time(const struct space *space, struct candidate *candidate)
+{
+    struct budget_input in = space_budget_input(space, &candidate->choices);
+    step_time_compute(&in, &candidate->time);
+}
+
+bool space_try(struct space *space, const struct degrees *degrees, const struct settings *settings,
+               struct candidate *ret)
+{
+    space_complete(space, degrees, settings, &ret->choices);
+    if (!space_legal(space, &ret->choices))
+        return false;
+    space_judge(space, ret);
+    return true;
+}
+
+bool candidate_better(const struct candidate *a, const struct candidate *b)
+{
+    if (a->verdict != b->verdict)
+        return a->verdict < b->verdict;
+    if (a->verdict == VERDICT_DOES_NOT_FIT)
+        return a->worst.peak_upper_bytes < b->worst.peak_upper_bytes;
+    return a->time.seconds < b->time.seconds;
+}

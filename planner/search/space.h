@@ -1,0 +1,87 @@
+/* space.h - the layouts that a question leaves open: which values each choice may take, what
+ * follows from them, whether the result is legal, what it costs. Shared by derivation and brute
+ * force, so that both judge by the same budgets; knows no policy and prefers nothing. */
+#ifndef RANKFIT_PLANNER_SEARCH_SPACE_H
+#define RANKFIT_PLANNER_SEARCH_SPACE_H
+
+#include "planner/derive/derive.h"
+
+enum { SPACE_MAX_VALUES = 16, SPACE_MAX_DIVISORS = 160 };
+
+/* Values of one primitive, the fastest kind first, the leanest last. */
+struct knob {
+    int count;
+    int values[SPACE_MAX_VALUES];
+};
+
+/* What the user fixed is in every list as its only value. Degrees are open where `open_` is set. */
+struct space {
+    const struct question *q;
+    uint64_t limit_bytes;
+    int64_t global_batch;
+    bool has_moe, has_softmax, has_linear;
+    bool open_tp, open_pp, open_cp, open_ep, open_etp, open_fsdp, open_e_fsdp;
+    bool open_context, open_linear_context, open_moe;
+    struct primitives base; /* defaults with the fixed choices on top */
+    struct layout fixed;    /* meaningful where not open */
+    struct knob sharding, recompute, loss, chunks, prefetch;
+    long layouts, legal, fitting;
+};
+
+/* The free numbers of a layout; all else follows. fsdp or e_fsdp 0: as wide as there are ranks. */
+struct degrees {
+    int tp, pp, cp, ep, etp, fsdp, e_fsdp;
+};
+
+/* One point of the primitives' product. */
+struct settings {
+    enum sharding sharding;
+    enum recompute recompute;
+    enum loss loss;
+    int chunks; /* 1: plain */
+    int prefetch;
+    enum linear_context linear_context; /* used where cp > 1 */
+};
+
+void space_init(struct space *space, const struct question *q);
+
+/* Degrees 1 everywhere but where fixed. */
+struct degrees space_fixed_degrees(const struct space *space);
+
+/* Settings of the first (fastest kind) or last (leanest) values of every knob. */
+struct settings space_fastest(const struct space *space);
+struct settings space_leanest(const struct space *space);
+
+/* Values of linear_context for a cp; at least one. */
+struct knob space_linear_contexts(const struct space *space, int cp);
+
+/* Legal or not, the values of one degree given those outside it, ascending: the fixed one, or the
+ * divisors of what is left of the world (powers of two for tp and etp). ret: SPACE_MAX_DIVISORS
+ * entries. */
+enum degree { DEGREE_TP, DEGREE_PP, DEGREE_CP, DEGREE_EP, DEGREE_ETP, DEGREE_FSDP, DEGREE_E_FSDP };
+int space_degree_values(const struct space *space, enum degree degree, const struct degrees *outer,
+                        int *ret);
+
+/* Writes the whole of *ret. Degrees that do not divide the world are rounded down, so that the
+ * legality table can name the fault. */
+void space_complete(const struct space *space, const struct degrees *degrees,
+                    const struct settings *settings, struct choices *ret);
+
+/* Takes from every open choice what the host backend does not run. */
+void space_restrict_to_host(struct space *space);
+
+/* By the legality table. */
+bool space_legal(struct space *space, const struct choices *choices);
+
+/* Completes and judges; false when illegal. */
+bool space_try(struct space *space, const struct degrees *degrees, const struct settings *settings,
+               struct candidate *ret);
+
+struct budget_input space_budget_input(const struct space *space, const struct choices *choices);
+void space_judge(struct space *space, struct candidate *candidate); /* worst, verdict */
+void space_time(const struct space *space, struct candidate *candidate);
+
+/* Verdict first, then speed (peak where neither fits). Both must be judged and timed. */
+bool candidate_better(const struct candidate *a, const struct candidate *b);
+
+#endif
