@@ -56,6 +56,7 @@ const struct hardware_key hardware_keys[] = {
     HELD(context_bytes, true, "the driver's context of a process"),
     HELD(modules_bytes, false, "loaded kernels"),
     HELD(library_bytes, false, "library handles and what they keep"),
+    HELD(workspace_bytes, false, "scratch of the matmul library, inside the arena"),
     HELD(communicator_first_bytes, true,
          "the first communicator of a process, without its channel buffers"),
     HELD(exchange_first_bytes, false,
@@ -116,7 +117,7 @@ static int out_of_range(const struct hardware_key *key, const char *text, double
 {
     const char *cause = likely_cause(key, value);
     diag_error(reterr, at, "%s is %s, outside %g..%g %s", key->key, text, key->min, key->max,
-               key->unit);
+               key->unit ? key->unit : "");
     return cause ? diag_hint(reterr, "%s", cause)
                  : diag_hint(reterr, "%s: %s", key->key, key->meaning);
 }

@@ -42,7 +42,8 @@ struct hardware {
 
     /* what software holds outside the arena */
     uint64_t context_bytes, modules_bytes;
-    uint64_t library_bytes; /* handles of cuBLAS and cuDNN */
+    uint64_t library_bytes;   /* handles of cuBLAS and cuDNN */
+    uint64_t workspace_bytes; /* inside the arena: scratch of the matmul library */
     /* Communicators, n ranks each. The first of a process: communicator_first_bytes, and at its
      * first exchange exchange_first_bytes. Each further one: communicator_next_bytes. Every one
      * that runs ring collectives adds ring_channels * channel_bytes, every one that exchanges
