@@ -1,0 +1,79 @@
+/* basis.c - how each item is known: arithmetic that an executor confirms, measured constants, or
+ * assumed because no backend runs it yet. */
+#include "planner/budget/budget.h"
+
+#include "base/hardware/hardware.h"
+#include "base/layout/capability.h"
+
+#include <string.h>
+
+static bool some_backend_runs(const struct budget_input *in)
+{
+    for (int backend = 0; backend < BACKEND_COUNT; backend++) {
+        struct diag_list errors;
+        memset(&errors, 0, sizeof errors);
+        if (capability_check((enum backend)backend, in->model, in->choices, &errors) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool has_delta_net(const struct model *m)
+{
+    for (int i = 0; i < m->layers; i++)
+        if (m->layer_mixer[i] == MIXER_GDN)
+            return true;
+    return false;
+}
+
+/* What in a layout no backend runs decides which items rest on it. */
+static bool rests_on_assumption(const struct budget_input *in, enum item item)
+{
+    const struct layout *l = &in->choices->layout;
+    const struct primitives *p = &in->choices->primitives;
+    bool split = l->tp > 1, staged = l->pp > 1;
+    switch ((int)item) {
+    case ITEM_WEIGHTS:
+    case ITEM_GRADIENTS:
+        return in->model->mtp_trained || in->model->vision_trained;
+    case ITEM_MASTER:
+    case ITEM_MOMENTS:
+        return (p->offload & OFFLOAD_OPTIMIZER) || in->model->mtp_trained ||
+               in->model->vision_trained;
+    case ITEM_CHECKPOINTS:
+        return staged || (p->offload & OFFLOAD_CHECKPOINTS);
+    case ITEM_INPUTS:
+    case ITEM_PIPELINE_BUFFERS:
+        return staged;
+    case ITEM_LAYER_WORKING:
+    case ITEM_LAYER_SAVED:
+        return split || has_delta_net(in->model);
+    case ITEM_GATHERED_WEIGHTS:
+    case ITEM_GATHERED_GRADIENTS:
+        return staged || p->comm_streams > 1 || p->sharding == SHARDING_ZERO2;
+    case ITEM_KV_GATHER:
+        return l->cp > 1;
+    case ITEM_DISPATCH_SEND:
+    case ITEM_DISPATCH_RECV:
+    case ITEM_EXPERT_WORKING:
+        return split || l->etp > 1 || p->moe != MOE_PLAIN;
+    case ITEM_LOGITS:
+    case ITEM_LOSS_WORKING:
+        return split || p->loss == LOSS_RING_DTP;
+    default:
+        return false;
+    }
+}
+
+enum basis budget_basis(const struct budget_input *in, enum item item)
+{
+    if (item == ITEM_SLACK)
+        return BASIS_ASSUMED;
+    if (item == ITEM_COMMUNICATORS || item == ITEM_CONTEXT || item == ITEM_MODULES)
+        return BASIS_MEASURED;
+    if (item == ITEM_WORKSPACE)
+        return in->hardware->host ? BASIS_ARITHMETIC : BASIS_MEASURED;
+    if (rests_on_assumption(in, item) && !some_backend_runs(in))
+        return BASIS_ASSUMED;
+    return BASIS_ARITHMETIC;
+}

@@ -1,0 +1,243 @@
+/* budget.c - groups of equal ranks, the worst of them, and the phases of one. */
+#include "planner/budget/budget.h"
+
+#include "base/checked.h"
+#include "planner/budget/parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *const phase_kind_names[PHASE_COUNT] = { "start",    "forward", "loss",
+                                                    "backward", "reduce",  "optimizer" };
+const char *const basis_names[] = { "arithmetic", "measured", "assumed" };
+
+/* Ranks of one expert-parallel coordinate that receive the same rows are one group. */
+struct loads {
+    int count;
+    struct {
+        int ep; /* lowest coordinate */
+        uint64_t point, upper;
+    } items[BUDGET_MAX_GROUPS];
+};
+
+static int load_find(const struct loads *loads, uint64_t point, uint64_t upper)
+{
+    for (int i = 0; i < loads->count; i++)
+        if (loads->items[i].point == point && loads->items[i].upper == upper)
+            return i;
+    return -1;
+}
+
+/* Distinct loads over the expert-parallel coordinates. Where there are more than groups allow, the
+ * rest joins the last group, which takes the larger of both. */
+static void loads_init(const struct budget_input *in, struct loads *ret)
+{
+    int room = BUDGET_MAX_GROUPS / in->choices->layout.pp;
+    bool even = in->routing.kind == ROUTING_BALANCED || in->routing.kind == ROUTING_NATURAL;
+    int ep = in->model->moe.experts == 0 || even ? 1 : in->choices->layout.ep;
+    room = room < 1 ? 1 : room;
+    ret->count = 0;
+    for (int i = 0; i < ep; i++) {
+        int rank = ep == 1 ? -1 : i;
+        uint64_t point = dispatch_rows(in, rank, ROWS_POINT);
+        uint64_t upper = dispatch_rows(in, rank, ROWS_UPPER);
+        if (load_find(ret, point, upper) >= 0)
+            continue;
+        int at = ret->count < room ? ret->count++ : room - 1;
+        bool joins = i > 0 && at == ret->count - 1 && ret->items[at].point > point;
+        if (!joins) {
+            ret->items[at].ep = i;
+            ret->items[at].point = point;
+            ret->items[at].upper = upper;
+        }
+    }
+}
+
+static void fill(const struct timeline_result *t, struct rank_budget *ret)
+{
+    memcpy(ret->item_bytes, t->item, sizeof ret->item_bytes);
+    memcpy(ret->item_max_bytes, t->max, sizeof ret->item_max_bytes);
+    memset(ret->category_bytes, 0, sizeof ret->category_bytes);
+    ret->arena_bytes = 0;
+    for (int i = 0; i < ITEM_COUNT; i++) {
+        uint64_t *category = &ret->category_bytes[item_infos[i].category];
+        *category = add_sat(*category, t->item[i]);
+        if (item_in_arena((enum item)i))
+            ret->arena_bytes = add_sat(ret->arena_bytes, t->item[i]);
+    }
+    ret->peak_bytes = t->peak;
+    ret->peak_phase = t->phase;
+    ret->host_bytes = t->host_bytes;
+}
+
+static uint64_t with_doubt(const struct timeline_result *t)
+{
+    uint64_t moving = 0;
+    for (int i = 0; i < ITEM_COUNT; i++)
+        if (item_infos[i].category == CATEGORY_DYNAMIC || item_infos[i].category == CATEGORY_LOGITS)
+            moving = add_sat(moving, t->item[i]);
+    return add_sat(t->peak, runtime_doubt_bytes(moving));
+}
+
+/* One group from its stage and its loads. */
+static void group_compute(const struct budget_input *in, const struct stage *stage, uint64_t point,
+                          uint64_t upper, struct rank_budget *ret)
+{
+    struct timeline_request request = { in, stage, point, NULL };
+    struct timeline_result result;
+    timeline_walk(&request, NULL, &result);
+    fill(&result, ret);
+    ret->stage = stage->index;
+    ret->routed_rows = point;
+    ret->routed_rows_upper = upper;
+    if (upper != point) {
+        request.received = upper;
+        timeline_walk(&request, NULL, &result);
+    }
+    ret->peak_upper_bytes = with_doubt(&result);
+}
+
+static int ranks_a_stage(const struct layout *l)
+{
+    return layout_world(l) / l->pp;
+}
+
+/* The fullest layer's rows of a measured rank, and each layer's largest over its micro-batches. */
+static uint64_t measured_rows(const struct measured_rank *m, const struct stage *stage,
+                              uint64_t absent, uint64_t *layers)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < stage->layers; i++)
+        layers[i] = 0;
+    for (size_t i = 0; i < m->routed_count; i++) {
+        int layer = m->routed[i].layer - stage->first;
+        if (layer >= 0 && layer < stage->layers && m->routed[i].rows_received > layers[layer])
+            layers[layer] = m->routed[i].rows_received;
+    }
+    for (int i = 0; i < stage->layers; i++)
+        most = layers[i] > most ? layers[i] : most;
+    for (int i = 0; i < stage->layers && m->routed_count == 0; i++)
+        layers[i] = most = absent;
+    return most;
+}
+
+/* A measured rank alone, at the rows that it received. */
+static void measured_compute(const struct budget_input *in, struct rank_budget *ret)
+{
+    struct stage stage;
+    struct timeline_result result;
+    uint64_t layers[MODEL_MAX_LAYERS];
+    const struct layout *l = &in->choices->layout;
+    int rank = in->measured->rank;
+    stage_init(in, rank / ranks_a_stage(l), &stage);
+    uint64_t absent = dispatch_rows(in, -1, ROWS_POINT);
+    uint64_t most = measured_rows(in->measured, &stage, absent, layers);
+    struct timeline_request request = { in, &stage, most, layers };
+    timeline_walk(&request, NULL, &result);
+    fill(&result, ret);
+    ret->rank = rank;
+    ret->stage = stage.index;
+    ret->ep_coordinate = rank / l->etp % l->ep;
+    ret->routed_rows = ret->routed_rows_upper = most;
+    ret->peak_upper_bytes = with_doubt(&result);
+}
+
+static void find_worst(struct budget *ret)
+{
+    ret->worst = 0;
+    for (int i = 1; i < ret->count; i++)
+        if (ret->groups[i].peak_upper_bytes > ret->groups[ret->worst].peak_upper_bytes)
+            ret->worst = i;
+}
+
+void budget_compute(const struct budget_input *in, struct budget *ret)
+{
+    const struct layout *l = &in->choices->layout;
+    ret->count = 0;
+    ret->worst = 0;
+    ret->dispatch_bound_rows = dispatch_bound(in);
+    if (in->measured) {
+        ret->count = 1;
+        measured_compute(in, &ret->groups[0]);
+        return;
+    }
+    struct loads loads;
+    loads_init(in, &loads);
+    for (int s = 0; s < l->pp; s++) {
+        struct stage stage;
+        stage_init(in, s, &stage);
+        for (int i = 0; i < loads.count; i++) {
+            struct rank_budget *group = &ret->groups[ret->count++];
+            group_compute(in, &stage, loads.items[i].point, loads.items[i].upper, group);
+            group->ep_coordinate = loads.items[i].ep;
+            group->rank = s * ranks_a_stage(l) + loads.items[i].ep * l->etp;
+        }
+    }
+    find_worst(ret);
+}
+
+void budget_worst(const struct budget_input *in, struct rank_budget *ret)
+{
+    const struct layout *l = &in->choices->layout;
+    uint64_t point = dispatch_rows(in, -1, ROWS_POINT), upper = dispatch_rows(in, -1, ROWS_UPPER);
+    for (int s = 0; s < l->pp; s++) {
+        struct stage stage;
+        struct rank_budget group;
+        stage_init(in, s, &stage);
+        group_compute(in, &stage, point, upper, &group);
+        group.rank = s * ranks_a_stage(l);
+        group.ep_coordinate = 0;
+        if (s == 0 || group.peak_upper_bytes > ret->peak_upper_bytes)
+            *ret = group;
+    }
+}
+
+int budget_group_of(const struct budget_input *in, const struct budget *budget, int rank)
+{
+    const struct layout *l = &in->choices->layout;
+    if (in->measured || budget->count == 0)
+        return 0;
+    int stage = rank / ranks_a_stage(l), per_stage = budget->count / l->pp;
+    if (per_stage <= 1)
+        return stage * per_stage;
+    int ep = rank / l->etp % l->ep;
+    uint64_t point = dispatch_rows(in, ep, ROWS_POINT), upper = dispatch_rows(in, ep, ROWS_UPPER);
+    for (int i = 0; i < per_stage; i++) {
+        const struct rank_budget *g = &budget->groups[stage * per_stage + i];
+        if (g->routed_rows == point && g->routed_rows_upper == upper)
+            return stage * per_stage + i;
+    }
+    return (stage + 1) * per_stage - 1;
+}
+
+static void append_range(char *ret, size_t size, int from, int to)
+{
+    size_t used = strlen(ret);
+    const char *comma = used ? "," : "";
+    if (from == to)
+        (void)snprintf(ret + used, size - used, "%s%d", comma, from);
+    else
+        (void)snprintf(ret + used, size - used, "%s%d-%d", comma, from, to);
+}
+
+void budget_group_ranks(const struct budget_input *in, const struct budget *budget, int group,
+                        char *ret, size_t size)
+{
+    int world = layout_world(&in->choices->layout), from = -1;
+    if (size == 0)
+        return;
+    ret[0] = '\0';
+    if (in->measured) {
+        append_range(ret, size, in->measured->rank, in->measured->rank);
+        return;
+    }
+    for (int rank = 0; rank <= world; rank++) {
+        bool member = rank < world && budget_group_of(in, budget, rank) == group;
+        if (member && from < 0)
+            from = rank;
+        if (!member && from >= 0) {
+            append_range(ret, size, from, rank - 1);
+            from = -1;
+        }
+    }
+}

@@ -1,0 +1,59 @@
+/* checkpoints.c - how many micro-batches a stage has in flight and what it keeps for each. */
+#include "planner/budget/parts.h"
+
+#include "base/checked.h"
+
+/* 1F1B: stage p of P holds min(P - p, m) micro-batches. Interleaved (Narayanan et al. 2021, v
+ * chunks a stage): 2(P - p - 1) + (v - 1)P + 1 chunks, at most m v. */
+int held_micro_batches(const struct layout *layout, int stage)
+{
+    int held = layout->pp - stage;
+    return held < layout->micro_batches ? held : layout->micro_batches;
+}
+
+static uint64_t layers_in_flight(const struct layout *l, const struct stage *stage)
+{
+    uint64_t layers = (uint64_t)stage->layers;
+    if (l->vpp <= 1)
+        return layers * (uint64_t)held_micro_batches(l, stage->index);
+    int64_t chunks = 2 * (int64_t)(l->pp - stage->index - 1) + (int64_t)(l->vpp - 1) * l->pp + 1;
+    int64_t most = (int64_t)l->micro_batches * l->vpp;
+    chunks = chunks < most ? chunks : most;
+    return (uint64_t)chunks * div_up(layers, (uint64_t)l->vpp);
+}
+
+static int recomputed_layers(const struct primitives *p, int layers)
+{
+    if (p->recompute != RECOMPUTE_FULL)
+        return 0;
+    if (p->recompute_layers == RECOMPUTE_ALL_LAYERS || p->recompute_layers > layers)
+        return layers;
+    return p->recompute_layers;
+}
+
+/* Offloaded checkpoints: the host takes up to its budget, the device keeps the rest and at most two
+ * restored ones. */
+static void offload_init(const struct primitives *p, uint64_t all, struct in_flight *ret)
+{
+    ret->device_limit = UINT64_MAX;
+    ret->offloaded_bytes = 0;
+    if (!(p->offload & OFFLOAD_CHECKPOINTS))
+        return;
+    ret->offloaded_bytes = all < p->sco_host_bytes ? all : p->sco_host_bytes;
+    uint64_t stay = add_sat(all - ret->offloaded_bytes, mul_sat(2, ret->checkpoint));
+    ret->device_limit = stay < all ? stay : all;
+}
+
+void in_flight_init(const struct budget_input *in, const struct stage *stage, struct in_flight *ret)
+{
+    const struct layout *l = &in->choices->layout;
+    uint64_t layers = (uint64_t)stage->layers, all = layers_in_flight(l, stage);
+    ret->micro_batches = held_micro_batches(l, stage->index);
+    ret->micro_batches = ret->micro_batches < 1 ? 1 : ret->micro_batches;
+    ret->other_layers = all > layers ? all - layers : 0;
+    ret->checkpoint = arena_bytes(mul_sat(norm_tokens(in), (uint64_t)in->model->hidden), 2);
+    ret->inputs = mul_sat(2, arena_bytes(local_tokens(in), 4));
+    ret->recomputed = recomputed_layers(&in->choices->primitives, stage->layers);
+    offload_init(&in->choices->primitives,
+                 mul_sat(add_sat(ret->other_layers, layers), ret->checkpoint), ret);
+}

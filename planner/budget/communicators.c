@@ -1,0 +1,135 @@
+/* communicators.c - device memory of communicators, from the measured keys of the hardware file:
+ * what one takes at init, what its ring channels take at the first collective, what an exchange
+ * takes for each peer. One communicator for each distinct group of more than one rank. */
+#include "planner/budget/parts.h"
+
+#include "base/checked.h"
+
+enum { MAX_AXES = 5, MAX_GROUPS = 16, NETWORK_CHANNELS = 2 };
+
+/* A group as strides and degrees, innermost first, neighbours merged: equal groups look equal. */
+struct group {
+    int count, size, peers; /* peers: of an exchange; 0: none */
+    bool ring;
+    int stride[MAX_AXES], degree[MAX_AXES];
+};
+
+struct groups {
+    int count;
+    struct group items[MAX_GROUPS];
+};
+
+static void group_add_axis(struct group *g, int stride, int degree)
+{
+    if (degree == 1)
+        return;
+    g->size *= degree;
+    if (g->count > 0 && g->stride[g->count - 1] * g->degree[g->count - 1] == stride) {
+        g->degree[g->count - 1] *= degree;
+        return;
+    }
+    g->stride[g->count] = stride;
+    g->degree[g->count++] = degree;
+}
+
+static bool same_ranks(const struct group *a, const struct group *b)
+{
+    if (a->count != b->count)
+        return false;
+    for (int i = 0; i < a->count; i++)
+        if (a->stride[i] != b->stride[i] || a->degree[i] != b->degree[i])
+            return false;
+    return true;
+}
+
+/* Adds the group of `axes` (bits from the first of `degrees`), or its use to an equal one. */
+static void use(struct groups *all, const int *degrees, unsigned axes, bool ring, int peers)
+{
+    struct group g = { .size = 1, .ring = ring };
+    int stride = 1;
+    for (int i = 0; i < MAX_AXES; stride *= degrees[i], i++)
+        if (axes & (1U << i))
+            group_add_axis(&g, stride, degrees[i]);
+    if (g.size == 1)
+        return;
+    g.peers = peers < 0 ? g.size - 1 : peers;
+    for (int i = 0; i < all->count; i++) {
+        struct group *old = &all->items[i];
+        if (same_ranks(old, &g)) {
+            old->ring = old->ring || g.ring;
+            old->peers = old->peers > g.peers ? old->peers : g.peers;
+            return;
+        }
+    }
+    if (all->count < MAX_GROUPS)
+        all->items[all->count++] = g;
+}
+
+enum { D_TP = 1, D_CP = 2, D_FSDP = 4, D_REP = 8, D_PP = 16 };
+enum { E_ETP = 1, E_EP = 2, E_FSDP = 4, E_REP = 8 };
+
+static void collect(const struct budget_input *in, struct groups *ret)
+{
+    const struct layout *l = &in->choices->layout;
+    const struct primitives *p = &in->choices->primitives;
+    const int dense[MAX_AXES] = { l->tp, l->cp, l->fsdp, l->d_rep, l->pp };
+    const int expert[MAX_AXES] = { l->etp, l->ep, l->e_fsdp, l->e_rep, l->pp };
+    bool heads = p->context == CONTEXT_ULYSSES || p->context == CONTEXT_HIERARCHICAL ||
+                 p->linear_context == LINEAR_CONTEXT_HEAD_SPLIT;
+    bool chain = p->context == CONTEXT_RING || p->linear_context == LINEAR_CONTEXT_STATE_PASS;
+    ret->count = 0;
+    use(ret, dense, D_TP | D_CP | D_FSDP | D_REP | D_PP, true, 0);
+    use(ret, dense, D_CP | D_FSDP, true, 0);
+    use(ret, dense, D_REP, true, 0);
+    use(ret, dense, D_TP, true, 0);
+    use(ret, dense, D_CP, p->context == CONTEXT_ALLGATHER_KV, heads ? -1 : chain ? 2 : 0);
+    use(ret, dense, D_PP, false, l->pp > 2 ? 2 : 1);
+    if (in->model->moe.experts == 0)
+        return;
+    use(ret, expert, E_EP, false, -1);
+    use(ret, expert, E_ETP, true, 0);
+    use(ret, expert, E_FSDP, true, 0);
+    use(ret, expert, E_REP, true, 0);
+}
+
+/* Peers at link speed take the measured buffers, peers across the network two channels each. */
+static uint64_t exchange_bytes(const struct hardware *h, const struct group *g)
+{
+    int span = 1;
+    for (int i = 0; i < g->count; i++)
+        span += g->stride[i] * (g->degree[i] - 1);
+    int near = g->peers;
+    if (h->domain_gpus > 0 && span > h->domain_gpus) {
+        int inside = h->domain_gpus / (g->count > 0 ? g->stride[0] : 1);
+        inside = inside > 1 ? inside - 1 : 0;
+        near = near < inside ? near : inside;
+    }
+    return add_sat(mul_sat((uint64_t)near, h->exchange_peer_bytes),
+                   mul3_sat((uint64_t)(g->peers - near), NETWORK_CHANNELS, h->channel_bytes));
+}
+
+int communicator_count(const struct budget_input *in)
+{
+    struct groups all;
+    collect(in, &all);
+    return all.count;
+}
+
+uint64_t communicator_bytes(const struct budget_input *in)
+{
+    const struct hardware *h = in->hardware;
+    struct groups all;
+    uint64_t total = 0;
+    collect(in, &all);
+    for (int i = 0; i < all.count; i++) {
+        const struct group *g = &all.items[i];
+        total = add_sat(total, i == 0 ? h->communicator_first_bytes : h->communicator_next_bytes);
+        if (g->ring)
+            total = add_sat(total, mul_sat((uint64_t)h->ring_channels, h->channel_bytes));
+        if (g->peers > 0)
+            total = add_sat(total, exchange_bytes(h, g));
+        if (g->peers > 0 && i == 0)
+            total = add_sat(total, h->exchange_first_bytes);
+    }
+    return total;
+}

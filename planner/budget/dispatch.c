@@ -1,0 +1,103 @@
+/* dispatch.c - how many routed rows a rank sends, receives, keeps and has in flight. */
+#include "planner/budget/parts.h"
+
+#include "base/checked.h"
+
+static const double bound_quantile = 0.9999;
+
+static struct routing_shape routing_shape_of(const struct budget_input *in)
+{
+    const struct model *m = in->model;
+    return (struct routing_shape){ norm_tokens(in), m->moe.top_k, m->moe.experts,
+                                   in->choices->layout.ep };
+}
+
+/* Rows sent: the k choices of each local token. With ETP every rank of its group gets all rows of
+ * the group's tokens. */
+static uint64_t sent_rows(const struct budget_input *in)
+{
+    return mul_sat(norm_tokens(in), (uint64_t)in->model->moe.top_k);
+}
+
+/* Tokens a source puts into one chunk under a cap. */
+static uint64_t capped_tokens(const struct budget_input *in)
+{
+    uint64_t cap = in->choices->primitives.moe_cap_tokens, tokens = norm_tokens(in);
+    return cap == 0 || cap > tokens ? tokens : cap;
+}
+
+/* ep x min(k, E / ep) x tokens: every source sends all it can to this rank. */
+static uint64_t worst_rows(const struct budget_input *in, uint64_t tokens)
+{
+    uint64_t ep = (uint64_t)in->choices->layout.ep, k = (uint64_t)in->model->moe.top_k;
+    uint64_t local = (uint64_t)in->model->moe.experts / ep;
+    return mul3_sat(ep, k < local ? k : local, tokens);
+}
+
+uint64_t dispatch_rows(const struct budget_input *in, int ep_rank, enum row_estimate estimate)
+{
+    const struct layout *l = &in->choices->layout;
+    if (in->model->moe.experts == 0)
+        return 0;
+    uint64_t etp = (uint64_t)l->etp;
+    if (l->ep == 1)
+        return mul_sat(sent_rows(in), etp);
+    struct routing_shape shape = routing_shape_of(in);
+    struct routing_load load;
+    routing_load(&in->routing, &shape, ep_rank, in->routing_quantile, &load);
+    return mul_sat(estimate == ROWS_POINT ? load.point_rows : load.upper_rows, etp);
+}
+
+static int chunk_count(const struct budget_input *in)
+{
+    const struct primitives *p = &in->choices->primitives;
+    if (p->moe == MOE_CHUNKED)
+        return p->moe_chunks > 1 ? p->moe_chunks : 1;
+    if (p->moe == MOE_CAPPED)
+        return (int)div_up(norm_tokens(in), capped_tokens(in) ? capped_tokens(in) : 1);
+    return 1;
+}
+
+/* Chunked: buffers of two chunks on two streams, expert tensors of one; a replay keeps the expert
+ * inputs of all. Capped: chunks one after another, each replayed by itself. */
+void dispatch_init(const struct budget_input *in, uint64_t received, struct dispatch *ret)
+{
+    const struct primitives *p = &in->choices->primitives;
+    int chunks = chunk_count(in);
+    uint64_t n = (uint64_t)(chunks > 0 ? chunks : 1);
+    ret->chunks = (int)n;
+    ret->sent = sent_rows(in);
+    ret->received = received;
+    ret->chunk_sent = div_up(ret->sent, n);
+    ret->chunk_received = div_up(received, n);
+    if (p->moe == MOE_CAPPED) {
+        uint64_t bound =
+            mul_sat(worst_rows(in, capped_tokens(in)), (uint64_t)in->choices->layout.etp);
+        ret->chunk_received = ret->chunk_received < bound ? ret->chunk_received : bound;
+    }
+    ret->flying = p->moe == MOE_CHUNKED && n > 1 ? 2 : 1;
+    ret->kept = p->moe == MOE_CAPPED ? ret->chunk_received : received;
+    uint64_t waiting = p->wgrad_delay == WGRAD_DELAY_ALL ? n : (uint64_t)p->wgrad_delay;
+    waiting = waiting < n ? waiting : n;
+    ret->delayed = n > 1 && p->moe == MOE_CHUNKED ? mul_sat(waiting, ret->chunk_received) : 0;
+}
+
+/* Room for the routed tensors. The host's memory is virtual until touched, so it takes the bound
+ * that cannot be exceeded; a device takes the load exceeded once in ten thousand layers. */
+uint64_t dispatch_bound(const struct budget_input *in)
+{
+    const struct layout *l = &in->choices->layout;
+    if (in->model->moe.experts == 0)
+        return 0;
+    uint64_t etp = (uint64_t)l->etp;
+    if (l->ep == 1)
+        return mul_sat(sent_rows(in), etp);
+    uint64_t bound = mul_sat(worst_rows(in, norm_tokens(in)), etp);
+    if (in->hardware->host || in->choices->primitives.moe == MOE_CAPPED)
+        return bound;
+    struct routing_shape shape = routing_shape_of(in);
+    struct routing_load load;
+    routing_load(&in->routing, &shape, -1, bound_quantile, &load);
+    uint64_t upper = mul_sat(load.upper_rows, etp);
+    return upper < bound ? upper : bound;
+}

@@ -1,0 +1,214 @@
+/* formula.c - each item's formula with its numbers put in; rendered only when asked for. */
+#include "planner/budget/budget.h"
+#include "planner/budget/parts.h"
+
+#include "base/checked.h"
+#include "base/units.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct text {
+    char *ret;
+    size_t size;
+    const struct budget_input *in;
+    const struct rank_budget *rank;
+    enum item item;
+};
+
+enum { COUNT_TEXT = 32 };
+
+static const char *count(char *buffer, uint64_t value)
+{
+    return units_format_count(buffer, COUNT_TEXT, value);
+}
+
+static uint64_t stage_elements(const struct stage *s, bool experts)
+{
+    uint64_t sum = experts ? s->extra.expert : s->extra.dense;
+    for (int i = 0; i < s->layers; i++)
+        sum = add_sat(sum, experts ? s->layer[i].expert : s->layer[i].dense);
+    if (!experts && (s->has_embedding || s->tied_copy))
+        sum = add_sat(sum, s->embedding.dense);
+    if (!experts && s->has_head)
+        sum = add_sat(sum, s->head.dense);
+    return sum;
+}
+
+static void state_text(const struct text *t)
+{
+    static const int bytes[] = {
+        [ITEM_WEIGHTS] = 2, [ITEM_MASTER] = 4, [ITEM_MOMENTS] = 8, [ITEM_GRADIENTS] = 0
+    };
+    const struct primitives *p = &t->in->choices->primitives;
+    const struct layout *l = &t->in->choices->layout;
+    struct stage s;
+    char dense[COUNT_TEXT], expert[COUNT_TEXT];
+    bool state = t->item == ITEM_MASTER || t->item == ITEM_MOMENTS;
+    bool sharded = p->sharding == SHARDING_FSDP || (state && p->sharding != SHARDING_REPLICATED) ||
+                   (t->item == ITEM_GRADIENTS && p->sharding == SHARDING_ZERO2);
+    int each = t->item == ITEM_GRADIENTS ? (int)dtype_bytes(p->grad_dtype) : bytes[t->item];
+    stage_init(t->in, t->rank->stage, &s);
+    (void)snprintf(t->ret, t->size, "%d B x (%s dense / %d + %s expert / %d), padded", each,
+                   count(dense, stage_elements(&s, false)), sharded ? layout_dense_shards(l) : 1,
+                   count(expert, stage_elements(&s, true)), sharded ? layout_expert_shards(l) : 1);
+}
+
+static void checkpoints_text(const struct text *t)
+{
+    struct stage s;
+    struct in_flight f;
+    char tokens[COUNT_TEXT], layers[COUNT_TEXT];
+    stage_init(t->in, t->rank->stage, &s);
+    in_flight_init(t->in, &s, &f);
+    uint64_t held = add_sat(f.other_layers, (uint64_t)s.layers);
+    if (t->item == ITEM_INPUTS)
+        (void)snprintf(t->ret, t->size, "8 B x %s tokens x %d micro-batches",
+                       count(tokens, local_tokens(t->in)), f.micro_batches);
+    else
+        (void)snprintf(t->ret, t->size, "%s layer inputs x 2 B x %s tokens x %d%s",
+                       count(layers, held), count(tokens, norm_tokens(t->in)), t->in->model->hidden,
+                       f.device_limit == UINT64_MAX ? "" : ", less what is offloaded");
+}
+
+static void rows_text(const struct text *t)
+{
+    struct dispatch d;
+    char sent[COUNT_TEXT], received[COUNT_TEXT];
+    dispatch_init(t->in, t->rank->routed_rows, &d);
+    int width = t->item == ITEM_EXPERT_WORKING ? t->in->model->moe.width : t->in->model->hidden;
+    (void)snprintf(t->ret, t->size,
+                   "fullest step: %s rows sent, %s received, %d chunks, hidden %d%s%d",
+                   count(sent, d.sent), count(received, d.received), d.chunks, t->in->model->hidden,
+                   t->item == ITEM_EXPERT_WORKING ? ", expert width " : " x ",
+                   t->item == ITEM_EXPERT_WORKING ? width : 2);
+}
+
+static void working_text(const struct text *t)
+{
+    char tokens[COUNT_TEXT];
+    (void)snprintf(
+        t->ret, t->size, "fullest step of the layer's liveness table at %s tokens, hidden %d%s",
+        count(tokens, local_tokens(t->in)), t->in->model->hidden,
+        t->item == ITEM_LAYER_SAVED && t->in->choices->primitives.recompute == RECOMPUTE_SELECTIVE
+            ? "; selective recompute of core attention saves nothing: fused attention "
+              "keeps no scores"
+            : "");
+}
+
+static void units_text(const struct text *t)
+{
+    const struct primitives *p = &t->in->choices->primitives;
+    struct stage s;
+    char first[COUNT_TEXT], second[COUNT_TEXT];
+    stage_init(t->in, t->rank->stage, &s);
+    const struct unit *u = &s.layer[s.layers > 0 ? s.layers - 1 : 0];
+    if (t->item == ITEM_GATHERED_WEIGHTS)
+        (void)snprintf(t->ret, t->size, "units current and %d ahead x 2 B; a layer: %s B",
+                       p->prefetch_units, count(first, unit_gathered_bytes(t->in, u)));
+    else {
+        struct unit_gradient g;
+        unit_gradient_bytes(t->in, u, &g);
+        (void)snprintf(t->ret, t->size, "full buffer of a layer %s B + shard received %s B",
+                       count(first, add_sat(g.dense, g.expert)),
+                       count(second, add_sat(g.dense_receive, g.expert_receive)));
+    }
+}
+
+static void loss_text(const struct text *t)
+{
+    const struct primitives *p = &t->in->choices->primitives;
+    char tokens[COUNT_TEXT], vocab[COUNT_TEXT];
+    uint64_t shard = div_up((uint64_t)t->in->model->vocab, (uint64_t)t->in->choices->layout.tp);
+    if (t->item == ITEM_LOGITS)
+        (void)snprintf(t->ret, t->size, "%s tokens x %s vocabulary x %d B",
+                       count(tokens, local_tokens(t->in)), count(vocab, shard),
+                       (int)dtype_bytes(p->logits_dtype));
+    else
+        (void)snprintf(t->ret, t->size,
+                       "3 x 2 B x %s tokens x %d + tiles of at most 512 tokens x %s vocabulary",
+                       count(tokens, norm_tokens(t->in)), t->in->model->hidden,
+                       count(vocab, shard));
+}
+
+static void context_text(const struct text *t)
+{
+    char tokens[COUNT_TEXT];
+    (void)snprintf(t->ret, t->size, "%s and %s over cp %d, %s tokens of %d key heads x %d",
+                   context_names[t->in->choices->primitives.context],
+                   linear_context_names[t->in->choices->primitives.linear_context],
+                   t->in->choices->layout.cp, count(tokens, t->in->seq_tokens),
+                   t->in->model->gqa.kv_heads, t->in->model->gqa.head_dim);
+}
+
+static void pipeline_text(const struct text *t)
+{
+    char tokens[COUNT_TEXT];
+    (void)snprintf(t->ret, t->size, "2 directions x 2 x %s tokens x %d a neighbour",
+                   count(tokens, norm_tokens(t->in)), t->in->model->hidden);
+}
+
+static void communicators_text(const struct text *t)
+{
+    const struct hardware *h = t->in->hardware;
+    char first[COUNT_TEXT], next[COUNT_TEXT], ring[COUNT_TEXT], peer[COUNT_TEXT];
+    (void)snprintf(t->ret, t->size,
+                   "%d communicators: first %s B, next %s B; a ring %s B, an exchange %s B a peer",
+                   communicator_count(t->in), count(first, h->communicator_first_bytes),
+                   count(next, h->communicator_next_bytes),
+                   count(ring, mul_sat((uint64_t)h->ring_channels, h->channel_bytes)),
+                   count(peer, h->exchange_peer_bytes));
+}
+
+static void runtime_text(const struct text *t)
+{
+    char one[COUNT_TEXT], two[COUNT_TEXT];
+    const struct hardware *h = t->in->hardware;
+    struct context_bytes c;
+    context_bytes(t->in, MIXER_GQA, &c);
+    if (t->item == ITEM_CONTEXT)
+        (void)snprintf(t->ret, t->size, "driver context %s B", count(one, h->context_bytes));
+    else if (t->item == ITEM_MODULES)
+        (void)snprintf(t->ret, t->size, "kernels %s B + library handles %s B",
+                       count(one, h->modules_bytes), count(two, h->library_bytes));
+    else if (t->item == ITEM_WORKSPACE)
+        (void)snprintf(t->ret, t->size, "matmul scratch %s B + attention backward %s B",
+                       count(one, h->workspace_bytes), count(two, c.workspace));
+    else
+        (void)snprintf(t->ret, t->size, "none in the point estimate; upper: 1 %% of what moves");
+}
+
+static void (*const writers[ITEM_COUNT])(const struct text *) = {
+    [ITEM_WEIGHTS] = state_text,
+    [ITEM_MASTER] = state_text,
+    [ITEM_MOMENTS] = state_text,
+    [ITEM_GRADIENTS] = state_text,
+    [ITEM_CHECKPOINTS] = checkpoints_text,
+    [ITEM_LAYER_SAVED] = working_text,
+    [ITEM_LAYER_WORKING] = working_text,
+    [ITEM_GATHERED_WEIGHTS] = units_text,
+    [ITEM_GATHERED_GRADIENTS] = units_text,
+    [ITEM_KV_GATHER] = context_text,
+    [ITEM_DISPATCH_SEND] = rows_text,
+    [ITEM_DISPATCH_RECV] = rows_text,
+    [ITEM_EXPERT_WORKING] = rows_text,
+    [ITEM_PIPELINE_BUFFERS] = pipeline_text,
+    [ITEM_INPUTS] = checkpoints_text,
+    [ITEM_LOGITS] = loss_text,
+    [ITEM_LOSS_WORKING] = loss_text,
+    [ITEM_COMMUNICATORS] = communicators_text,
+    [ITEM_CONTEXT] = runtime_text,
+    [ITEM_MODULES] = runtime_text,
+    [ITEM_WORKSPACE] = runtime_text,
+    [ITEM_SLACK] = runtime_text,
+};
+
+void budget_formula(const struct budget_input *in, const struct rank_budget *rank, enum item item,
+                    char *ret, size_t size)
+{
+    struct text text = { ret, size, in, rank, item };
+    if (size > 0)
+        ret[0] = '\0';
+    if (size > 0 && item < ITEM_COUNT)
+        writers[item](&text);
+}

@@ -1,0 +1,74 @@
+/* loss.c - the loss side: whole logits, the streamed loss, the ring over vocabulary shards. */
+#include "planner/budget/parts.h"
+
+#include "base/checked.h"
+
+enum { TILE_TOKENS = 512 };
+
+struct widths {
+    uint64_t tokens, tile, hidden, vocab, state; /* state: one [T / tp, H] tensor */
+    uint64_t gathered;                           /* tp: the gathered input, and the partial sum */
+};
+
+static struct widths widths_of(const struct budget_input *in)
+{
+    struct widths w = { .tokens = local_tokens(in), .hidden = (uint64_t)in->model->hidden };
+    uint64_t tp = (uint64_t)in->choices->layout.tp;
+    w.tile = w.tokens < TILE_TOKENS ? w.tokens : TILE_TOKENS;
+    w.vocab = div_up((uint64_t)in->model->vocab, tp);
+    w.state = arena_bytes(mul_sat(norm_tokens(in), w.hidden), 2);
+    w.gathered = tp > 1 ? arena_bytes(mul_sat(w.tokens, w.hidden), 2) : 0;
+    return w;
+}
+
+static uint64_t tile_bytes(const struct widths *w, uint64_t vocab, uint64_t bytes)
+{
+    return arena_bytes(mul_sat(w->tile, vocab), bytes);
+}
+
+/* Logits of local tokens x vocab / tp once: the gradient overwrites them; a bf16 tile of the
+ * gradient where they are fp32. */
+static void full(const struct budget_input *in, const struct widths *w, struct loss_bytes *ret)
+{
+    enum dtype dtype = in->choices->primitives.logits_dtype;
+    ret->logits = arena_bytes(mul_sat(w->tokens, w->vocab), dtype_bytes(dtype));
+    if (dtype == DTYPE_FP32)
+        ret->tiles = add_sat(ret->tiles, tile_bytes(w, w->vocab, 2));
+}
+
+/* Vocabulary shards of H x V / g circulate with their gradients: one of each at work, one arriving;
+ * per token a running maximum, sum and target logit. */
+static void ring_dtp(const struct budget_input *in, const struct widths *w, struct loss_bytes *ret)
+{
+    const struct primitives *p = &in->choices->primitives;
+    uint64_t group = p->vocab_group > 0 ? (uint64_t)p->vocab_group : 1;
+    uint64_t shard = div_up(w->vocab, group);
+    uint64_t weights = arena_bytes(mul_sat(shard, w->hidden), 2);
+    uint64_t gradients = arena_bytes(mul_sat(shard, w->hidden), dtype_bytes(p->grad_dtype));
+    uint64_t strip = add_sat(tile_bytes(w, shard, 4), tile_bytes(w, shard, 2));
+    uint64_t statistics = mul_sat(3, arena_bytes(w->tokens, 4));
+    ret->tiles = add_sat(
+        ret->tiles, add_sat(add_sat(strip, statistics), mul_sat(2, add_sat(weights, gradients))));
+}
+
+void loss_bytes(const struct budget_input *in, struct loss_bytes *ret)
+{
+    struct widths w = widths_of(in);
+    ret->logits = 0;
+    ret->normed = add_sat(mul_sat(2, w.state), w.gathered);
+    ret->tiles = add_sat(mul_sat(3, w.state), mul_sat(2, w.gathered));
+    ret->stream = mul_sat(3, w.state);
+    switch (in->choices->primitives.loss) {
+    case LOSS_FULL:
+        full(in, &w, ret);
+        break;
+    case LOSS_RING_DTP:
+        ring_dtp(in, &w, ret);
+        break;
+    case LOSS_LINEAR_CE:
+    case LOSS_COUNT:
+        ret->tiles =
+            add_sat(ret->tiles, add_sat(tile_bytes(&w, w.vocab, 4), tile_bytes(&w, w.vocab, 2)));
+        break;
+    }
+}

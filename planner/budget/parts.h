@@ -1,0 +1,115 @@
+/* parts.h - the pieces of a budget, one source file each, put together by timeline.c. Internal to
+ * planner/budget and planner/time. All sizes are of one rank; bytes saturate (base/checked.h). */
+#ifndef RANKFIT_PLANNER_BUDGET_PARTS_H
+#define RANKFIT_PLANNER_BUDGET_PARTS_H
+
+#include "planner/budget/budget.h"
+#include "planner/residency/residency.h"
+
+#include "base/hardware/hardware.h"
+
+/* state.c - a unit of state (the embedding, a layer, the head): padded elements of its dense and
+ * its expert part on this rank's slice of tp, ep and etp, before sharding. */
+struct unit {
+    uint64_t dense, expert;
+};
+
+/* What one pipeline stage holds. */
+struct stage {
+    int index, first, layers;
+    bool has_embedding, has_head, tied_copy; /* tied_copy: the head's stage needs the embedding */
+    struct unit embedding, head, extra;      /* extra: MTP and vision, never gathered */
+    struct unit layer[MODEL_MAX_LAYERS];     /* from 0: the stage's first */
+};
+void stage_init(const struct budget_input *in, int index, struct stage *ret);
+void state_add(const struct budget_input *in, const struct stage *stage, uint64_t *items);
+
+/* Bytes of one part held by a rank for each element width. */
+uint64_t arena_bytes(uint64_t elements, uint64_t element_bytes);
+
+/* units.c - what gathering a unit and reducing its gradients takes. */
+uint64_t unit_gathered_bytes(const struct budget_input *in, const struct unit *unit);
+struct unit_gradient {
+    uint64_t dense, expert;                 /* full buffers */
+    uint64_t dense_receive, expert_receive; /* 1/shards */
+};
+void unit_gradient_bytes(const struct budget_input *in, const struct unit *unit,
+                         struct unit_gradient *ret);
+uint64_t reduce_receive_bytes(const struct budget_input *in, const struct stage *stage);
+
+/* checkpoints.c - micro-batches in flight and what each holds. */
+struct in_flight {
+    int micro_batches;        /* whose inputs are held, the current one included */
+    uint64_t other_layers;    /* layer inputs held for micro-batches other than the current */
+    uint64_t checkpoint;      /* bytes of one layer's input */
+    uint64_t inputs;          /* bytes of one micro-batch's ids and targets */
+    int recomputed;           /* layers of the stage that are recomputed: its first ones */
+    uint64_t device_limit;    /* offload: checkpoints that stay on the device; else UINT64_MAX */
+    uint64_t offloaded_bytes; /* on the host, at the most */
+};
+void in_flight_init(const struct budget_input *in, const struct stage *stage,
+                    struct in_flight *ret);
+
+/* dispatch.c - routed rows of one layer and micro-batch. */
+struct dispatch {
+    uint64_t sent, received;             /* whole micro-batch */
+    uint64_t chunk_sent, chunk_received; /* of one chunk */
+    uint64_t kept;                       /* received rows kept by a replay */
+    uint64_t delayed;                    /* received rows whose weight gradients wait */
+    int chunks, flying;                  /* chunks of which dispatch buffers are alive at once */
+};
+enum row_estimate { ROWS_POINT, ROWS_UPPER };
+uint64_t dispatch_rows(const struct budget_input *in, int ep_rank, enum row_estimate estimate);
+void dispatch_init(const struct budget_input *in, uint64_t received, struct dispatch *ret);
+uint64_t dispatch_bound(const struct budget_input *in);
+
+/* working.c - widths and rows of the liveness tables. */
+void working_shape(const struct budget_input *in, uint64_t received, struct residency_shape *ret);
+void working_shape_mixer(const struct budget_input *in, enum mixer mixer,
+                         struct residency_shape *shape);
+uint64_t local_tokens(const struct budget_input *in); /* T */
+uint64_t norm_tokens(const struct budget_input *in);  /* T / tp */
+
+/* context.c - what context parallelism adds at attention, and attention's workspace. */
+struct context_bytes {
+    uint64_t forward, backward, workspace;
+};
+void context_bytes(const struct budget_input *in, enum mixer mixer, struct context_bytes *ret);
+
+/* loss.c - the three moments of the loss: normed, tiles at work, gradient stream made. */
+struct loss_bytes {
+    uint64_t normed, tiles, stream; /* loss_working */
+    uint64_t logits;                /* during the tiles */
+};
+void loss_bytes(const struct budget_input *in, struct loss_bytes *ret);
+
+/* pipeline.c, communicators.c, runtime.c */
+uint64_t pipeline_bytes(const struct budget_input *in, int stage);
+int held_micro_batches(const struct layout *layout, int stage);
+uint64_t communicator_bytes(const struct budget_input *in);
+int communicator_count(const struct budget_input *in);
+void runtime_add(const struct budget_input *in, uint64_t *items);
+/* What packing may add to the live bytes: a modelled share of what comes and goes. */
+uint64_t runtime_doubt_bytes(uint64_t dynamic_and_logits_bytes);
+
+/* timeline.c - walks the phases of a step on one stage. */
+struct timeline_request {
+    const struct budget_input *in;
+    const struct stage *stage;
+    uint64_t received;              /* rows received a layer, unless measured per layer */
+    const uint64_t *layer_received; /* per layer of the stage; NULL: `received` for all */
+};
+
+struct timeline_result {
+    uint64_t item[ITEM_COUNT], max[ITEM_COUNT];
+    uint64_t peak, host_bytes;
+    struct phase phase;
+};
+struct timeline_sink {
+    void *context;
+    void (*phase)(void *context, const struct phase *phase, uint64_t bytes);
+};
+void timeline_walk(const struct timeline_request *request, const struct timeline_sink *sink,
+                   struct timeline_result *ret);
+
+#endif

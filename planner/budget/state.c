@@ -1,0 +1,148 @@
+/* state.c - parameters, gradients and optimizer state by sharding mode, and how the model's tensors
+ * fall into units. */
+#include "planner/budget/parts.h"
+
+#include "base/checked.h"
+
+#include <string.h>
+
+enum { PAD_ELEMENTS = 64, ARENA_BYTES = 256 };
+
+static int add_tensor(const struct tensor *tensor, void *context)
+{
+    struct model_sizes *sizes = context;
+    if (tensor->unit == UNIT_EMBEDDING)
+        sizes->embedding_params += tensor->params;
+    else if (tensor->unit == UNIT_HEAD)
+        sizes->head_params += tensor->params;
+    else if (tensor->unit == UNIT_VISION)
+        sizes->vision_params += tensor->params;
+    else if (tensor->unit == UNIT_MTP && tensor->mesh == MESH_EXPERT)
+        sizes->mtp_expert_params += tensor->params;
+    else if (tensor->unit == UNIT_MTP)
+        sizes->mtp_dense_params += tensor->params;
+    else if (tensor->mesh == MESH_EXPERT)
+        sizes->layer_expert_params[tensor->unit] += tensor->params;
+    else {
+        sizes->layer_dense_params[tensor->unit] += tensor->params;
+        if (tensor->tp_axis < 0)
+            sizes->layer_dense_replicated[tensor->unit] += tensor->params;
+    }
+    return 0;
+}
+
+void model_sizes_init(struct model_sizes *ret, const struct model *model)
+{
+    memset(ret, 0, sizeof *ret);
+    model_tensors(model, add_tensor, ret);
+    if (!model->mtp_trained)
+        ret->mtp_dense_params = ret->mtp_expert_params = 0;
+    if (!model->vision_trained)
+        ret->vision_params = 0;
+    model_count(model, &ret->counts);
+}
+
+uint64_t arena_bytes(uint64_t elements, uint64_t element_bytes)
+{
+    return round_up_to(mul_sat(elements, element_bytes), ARENA_BYTES);
+}
+
+/* Padded to a multiple of 64 elements x the shards, so that every shard is whole. */
+static uint64_t padded(uint64_t elements, int shards)
+{
+    return round_up_to(elements, (uint64_t)PAD_ELEMENTS * (uint64_t)shards);
+}
+
+static struct unit unit_of(const struct layout *l, uint64_t dense, uint64_t replicated,
+                           uint64_t expert)
+{
+    uint64_t split = div_up(dense - replicated, (uint64_t)l->tp);
+    uint64_t experts = div_up(expert, (uint64_t)l->ep * (uint64_t)l->etp);
+    return (struct unit){ padded(add_sat(split, replicated), layout_dense_shards(l)),
+                          expert == 0 ? 0 : padded(experts, layout_expert_shards(l)) };
+}
+
+static void stage_layers_init(const struct budget_input *in, struct stage *ret)
+{
+    const struct model_sizes *s = in->sizes;
+    for (int i = 0; i < ret->layers; i++) {
+        int l = ret->first + i;
+        bool same = i > 0 && s->layer_dense_params[l] == s->layer_dense_params[l - 1] &&
+                    s->layer_dense_replicated[l] == s->layer_dense_replicated[l - 1] &&
+                    s->layer_expert_params[l] == s->layer_expert_params[l - 1];
+        ret->layer[i] = same ? ret->layer[i - 1]
+                             : unit_of(&in->choices->layout, s->layer_dense_params[l],
+                                       s->layer_dense_replicated[l], s->layer_expert_params[l]);
+    }
+}
+
+void stage_init(const struct budget_input *in, int index, struct stage *ret)
+{
+    const struct layout *l = &in->choices->layout;
+    const struct model_sizes *s = in->sizes;
+    uint64_t norm = (uint64_t)in->model->hidden;
+    bool last = index == l->pp - 1;
+    ret->index = index;
+    ret->first = 0;
+    for (int i = 0; i < index; i++)
+        ret->first += l->stage_layers[i];
+    ret->layers = l->stage_layers[index];
+    ret->has_embedding = index == 0;
+    ret->has_head = last;
+    ret->tied_copy = in->model->tied && last;
+    ret->embedding = unit_of(l, s->embedding_params, 0, 0);
+    ret->head = unit_of(l, s->head_params, norm < s->head_params ? norm : s->head_params, 0);
+    ret->extra = (struct unit){ 0, 0 };
+    if (last && (s->mtp_dense_params || s->mtp_expert_params))
+        ret->extra = unit_of(l, s->mtp_dense_params, 0, s->mtp_expert_params);
+    if (index == 0 && s->vision_params)
+        ret->extra.dense = add_sat(ret->extra.dense, unit_of(l, s->vision_params, 0, 0).dense);
+    stage_layers_init(in, ret);
+}
+
+/* Shards of weights, gradients and optimizer state of a part whose group has `shards` ranks. */
+static void part_add(const struct primitives *p, uint64_t elements, int shards, uint64_t *items)
+{
+    uint64_t n = (uint64_t)shards;
+    uint64_t weights = p->sharding == SHARDING_FSDP ? elements / n : elements;
+    bool whole_gradient = p->sharding == SHARDING_REPLICATED || p->sharding == SHARDING_ZERO1;
+    uint64_t gradients = whole_gradient ? elements : elements / n;
+    uint64_t state = p->sharding == SHARDING_REPLICATED ? elements : elements / n;
+    items[ITEM_WEIGHTS] = add_sat(items[ITEM_WEIGHTS], arena_bytes(weights, 2));
+    items[ITEM_GRADIENTS] =
+        add_sat(items[ITEM_GRADIENTS], arena_bytes(gradients, dtype_bytes(p->grad_dtype)));
+    items[ITEM_MASTER] = add_sat(items[ITEM_MASTER], arena_bytes(state, 4));
+    items[ITEM_MOMENTS] = add_sat(items[ITEM_MOMENTS], arena_bytes(state, 8));
+}
+
+static void unit_add(const struct budget_input *in, const struct unit *unit, uint64_t *items)
+{
+    const struct layout *l = &in->choices->layout;
+    part_add(&in->choices->primitives, unit->dense, layout_dense_shards(l), items);
+    if (unit->expert)
+        part_add(&in->choices->primitives, unit->expert, layout_expert_shards(l), items);
+}
+
+/* Optimizer state that stays on the device: all, or the buckets that stream through slots. */
+static void offload_state(const struct primitives *p, uint64_t *items)
+{
+    if (!(p->offload & OFFLOAD_OPTIMIZER))
+        return;
+    uint64_t bucket = mul_sat(p->bucket_params, (uint64_t)(p->slots > 0 ? p->slots : 0));
+    uint64_t master = mul_sat(bucket, 4), moments = mul_sat(bucket, 8);
+    items[ITEM_MASTER] = master < items[ITEM_MASTER] ? master : items[ITEM_MASTER];
+    items[ITEM_MOMENTS] = moments < items[ITEM_MOMENTS] ? moments : items[ITEM_MOMENTS];
+}
+
+void state_add(const struct budget_input *in, const struct stage *stage, uint64_t *items)
+{
+    for (int i = 0; i < stage->layers; i++)
+        unit_add(in, &stage->layer[i], items);
+    if (stage->has_embedding || stage->tied_copy)
+        unit_add(in, &stage->embedding, items);
+    if (stage->has_head)
+        unit_add(in, &stage->head, items);
+    if (stage->extra.dense || stage->extra.expert)
+        unit_add(in, &stage->extra, items);
+    offload_state(&in->choices->primitives, items);
+}

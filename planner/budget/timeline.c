@@ -1,0 +1,371 @@
+/* timeline.c - the phases of one step on one stage: what lives in each, where the peak falls, and
+ * every item's own maximum. Each phase is a constant part (state, checkpoints, units) plus, in a
+ * layer, the steps of its liveness table. */
+#include "planner/budget/parts.h"
+
+#include "base/checked.h"
+
+#include <string.h>
+
+enum { MAX_USES = 2 * MODEL_MAX_LAYERS + 2 };
+
+static const enum item owner_item[OWNER_COUNT] = {
+    [OWNER_WORKING] = ITEM_LAYER_WORKING,       [OWNER_DISPATCH_SEND] = ITEM_DISPATCH_SEND,
+    [OWNER_DISPATCH_RECV] = ITEM_DISPATCH_RECV, [OWNER_EXPERT] = ITEM_EXPERT_WORKING,
+    [OWNER_SAVED] = ITEM_LAYER_SAVED,           [OWNER_CONTEXT] = ITEM_KV_GATHER,
+    [OWNER_WORKSPACE] = ITEM_WORKSPACE,         [OWNER_OUTPUT] = ITEM_CHECKPOINTS,
+};
+
+/* One layer kind for the rows in force, evaluated when first asked for. */
+struct kind {
+    unsigned done; /* bit a mode */
+    struct residency mode[RESIDENCY_MODES];
+};
+
+struct walk {
+    const struct timeline_request *r;
+    const struct timeline_sink *sink;
+    struct timeline_result *ret;
+    struct in_flight flight;
+    struct residency_shape shape;
+    uint64_t rows; /* received rows that `shape` and `kinds` stand for */
+    struct kind kinds[MIXER_COUNT][FFN_COUNT];
+    uint64_t window[MAX_USES]; /* gathered bytes alive while a use of a unit is current */
+    int uses, use;
+    uint64_t now[ITEM_COUNT]; /* alive throughout the phase */
+    uint64_t saved_before;    /* bytes saved by the layers before the current one */
+    uint64_t pending;         /* two streams: gradient buffers of the unit before */
+};
+
+/* A phase whose only tensors are those in `now`. */
+static void observe_total(struct walk *w, const struct phase *phase, const uint64_t *live)
+{
+    uint64_t total = 0;
+    for (int i = 0; i < ITEM_COUNT; i++)
+        total = add_sat(total, live[i]);
+    if (total > w->ret->peak) {
+        w->ret->peak = total;
+        w->ret->phase = *phase;
+        memcpy(w->ret->item, live, sizeof w->ret->item);
+    }
+    if (w->sink)
+        w->sink->phase(w->sink->context, phase, total);
+}
+
+static void observe_max(struct walk *w, const uint64_t *live)
+{
+    for (int i = 0; i < ITEM_COUNT; i++)
+        if (live[i] > w->ret->max[i])
+            w->ret->max[i] = live[i];
+}
+
+static void observe(struct walk *w, const struct phase *phase)
+{
+    observe_max(w, w->now);
+    observe_total(w, phase, w->now);
+}
+
+/* A phase inside a layer: the table's fullest step on top of `now`, and each owner's own maximum.
+ * `output`: the item that the layer's output belongs to; ITEM_COUNT: it is counted already. */
+static void observe_layer(struct walk *w, const struct phase *phase, const struct residency *table,
+                          enum item output)
+{
+    uint64_t live[ITEM_COUNT], most[ITEM_COUNT];
+    memcpy(live, w->now, sizeof live);
+    memcpy(most, w->now, sizeof most);
+    for (int owner = 0; owner < OWNER_COUNT; owner++) {
+        enum item item = owner == OWNER_OUTPUT ? output : owner_item[owner];
+        if (item == ITEM_COUNT)
+            continue;
+        live[item] = add_sat(live[item], table->live[table->peak_step][owner]);
+        most[item] = add_sat(most[item], table->max[owner]);
+    }
+    observe_max(w, most);
+    observe_total(w, phase, live);
+}
+
+static const struct residency *residency_of(struct walk *w, int layer, enum residency_mode mode)
+{
+    const struct model *m = w->r->in->model;
+    int l = w->r->stage->first + layer;
+    enum mixer mixer = (enum mixer)m->layer_mixer[l];
+    enum ffn ffn = (enum ffn)m->layer_ffn[l];
+    uint64_t rows = w->r->layer_received ? w->r->layer_received[layer] : w->r->received;
+    if (rows != w->rows) {
+        w->rows = rows;
+        working_shape(w->r->in, rows, &w->shape);
+        for (int i = 0; i < MIXER_COUNT; i++)
+            w->kinds[i][FFN_MOE].done = 0;
+    }
+    struct kind *kind = &w->kinds[mixer][ffn];
+    if (!(kind->done & (1U << mode))) {
+        working_shape_mixer(w->r->in, mixer, &w->shape);
+        residency_evaluate(&w->shape, mixer, ffn, mode, &kind->mode[mode]);
+        kind->done |= 1U << mode;
+    }
+    return &kind->mode[mode];
+}
+
+static bool is_recomputed(const struct walk *w, int layer)
+{
+    return layer < w->flight.recomputed;
+}
+
+/* Units in the order of use: embedding, layers, head, layers backwards. While one is current its
+ * own gather and those of the next `prefetch_units` are alive. A stage without the head ends its
+ * forward before a backward begins: nothing is prefetched across. */
+static void gather_windows(struct walk *w)
+{
+    const struct budget_input *in = w->r->in;
+    const struct stage *s = w->r->stage;
+    uint64_t use[MAX_USES];
+    int n = 0, ahead = in->choices->primitives.prefetch_units;
+    if (s->has_embedding)
+        use[n++] = unit_gathered_bytes(in, &s->embedding);
+    for (int i = 0; i < s->layers; i++)
+        use[n++] = unit_gathered_bytes(in, &s->layer[i]);
+    int forward = s->has_head ? -1 : n;
+    if (s->has_head)
+        use[n++] = add_sat(unit_gathered_bytes(in, &s->head),
+                           s->tied_copy ? unit_gathered_bytes(in, &s->embedding) : 0);
+    for (int i = s->layers - 1; i >= 0; i--)
+        use[n++] = unit_gathered_bytes(in, &s->layer[i]);
+    for (int i = 0; i < n; i++) {
+        int end = i < forward ? forward : n;
+        w->window[i] = 0;
+        for (int j = i; j < end && j - i <= ahead; j++)
+            w->window[i] = add_sat(w->window[i], use[j]);
+    }
+    w->uses = n;
+    w->use = 0;
+}
+
+/* The window of the next use in order; past the end nothing is gathered. */
+static void next_use(struct walk *w)
+{
+    w->now[ITEM_GATHERED_WEIGHTS] = w->use < w->uses ? w->window[w->use] : 0;
+    w->use++;
+}
+
+/* Gathers that stay when the current use has ended. */
+static uint64_t prefetched(const struct walk *w, const struct unit *current,
+                           const struct unit *second)
+{
+    const struct budget_input *in = w->r->in;
+    uint64_t own = unit_gathered_bytes(in, current);
+    if (second)
+        own = add_sat(own, unit_gathered_bytes(in, second));
+    uint64_t window = w->now[ITEM_GATHERED_WEIGHTS];
+    return window > own ? window - own : 0;
+}
+
+static void set_checkpoints(struct walk *w, int layers)
+{
+    uint64_t held = add_sat(w->flight.other_layers, (uint64_t)layers);
+    uint64_t bytes = mul_sat(held, w->flight.checkpoint);
+    uint64_t limit = w->flight.device_limit;
+    w->now[ITEM_CHECKPOINTS] = bytes < limit ? bytes : limit;
+}
+
+/* Bytes that all layers of the stage save for one micro-batch. */
+static uint64_t saved_bytes(struct walk *w)
+{
+    uint64_t total = 0;
+    for (int i = 0; i < w->r->stage->layers; i++)
+        if (!is_recomputed(w, i))
+            total = add_sat(total, residency_of(w, i, RESIDENCY_FORWARD_SAVED)->kept);
+    return total;
+}
+
+static uint64_t other_saved_bytes(struct walk *w)
+{
+    if (w->flight.other_layers == 0 || w->flight.recomputed == w->r->stage->layers)
+        return 0;
+    uint64_t all = mul_sat(saved_bytes(w), w->flight.other_layers);
+    return div_up(all, (uint64_t)w->r->stage->layers);
+}
+
+static enum item output_item(const struct stage *s, int layer)
+{
+    if (layer < s->layers - 1)
+        return ITEM_CHECKPOINTS;
+    return s->has_head ? ITEM_LOSS_WORKING : ITEM_COUNT;
+}
+
+static void walk_forward(struct walk *w)
+{
+    const struct stage *s = w->r->stage;
+    struct phase phase = { PHASE_FORWARD, s->index, w->flight.micro_batches - 1, -1 };
+    if (s->has_embedding) {
+        next_use(w);
+        set_checkpoints(w, 1);
+        observe(w, &phase);
+    }
+    for (int i = 0; i < s->layers; i++) {
+        bool saves = !is_recomputed(w, i);
+        const struct residency *table =
+            residency_of(w, i, saves ? RESIDENCY_FORWARD_SAVED : RESIDENCY_FORWARD);
+        next_use(w);
+        phase.layer = s->first + i;
+        set_checkpoints(w, i + 1);
+        w->now[ITEM_LAYER_SAVED] = w->saved_before;
+        observe_layer(w, &phase, table, output_item(s, i));
+        if (saves)
+            w->saved_before = add_sat(w->saved_before, table->kept);
+    }
+    w->now[ITEM_LAYER_SAVED] = w->saved_before;
+}
+
+/* The reduce-scatter of one unit's gradients, dense part first, each into a receive buffer that is
+ * released with it. On two streams it ends one unit later. */
+static void reduce_unit(struct walk *w, const struct phase *phase, const struct unit_gradient *g)
+{
+    uint64_t both = add_sat(g->dense, g->expert);
+    uint64_t first = add_sat(both, g->dense_receive);
+    uint64_t second = add_sat(g->expert, g->expert_receive);
+    if (both == 0 && w->pending == 0)
+        return;
+    w->now[ITEM_GATHERED_GRADIENTS] = first > second ? first : second;
+    observe(w, phase);
+    w->pending = 0;
+    if (w->r->in->choices->primitives.comm_streams > 1)
+        w->pending = w->now[ITEM_GATHERED_GRADIENTS];
+    w->now[ITEM_GATHERED_GRADIENTS] = w->pending;
+}
+
+static void open_gradient(struct walk *w, const struct unit_gradient *g)
+{
+    w->now[ITEM_GATHERED_GRADIENTS] = add_sat(w->pending, add_sat(g->dense, g->expert));
+}
+
+/* Head and loss: normed hidden states; then the tiles or whole logits; then the gradient stream. */
+static void walk_loss(struct walk *w)
+{
+    const struct stage *s = w->r->stage;
+    struct phase phase = { PHASE_LOSS, s->index, 0, -1 };
+    struct unit_gradient g, tied = { 0 };
+    struct loss_bytes loss;
+    next_use(w);
+    unit_gradient_bytes(w->r->in, &s->head, &g);
+    if (s->tied_copy)
+        unit_gradient_bytes(w->r->in, &s->embedding, &tied);
+    g.expert = tied.dense; /* a tied head: a second part, the embedding's */
+    g.expert_receive = tied.dense_receive;
+    open_gradient(w, &g);
+    loss_bytes(w->r->in, &loss);
+    w->now[ITEM_LOGITS] = loss.logits;
+    w->now[ITEM_LOSS_WORKING] = loss.tiles > loss.normed ? loss.tiles : loss.normed;
+    observe(w, &phase);
+    w->now[ITEM_LOGITS] = 0;
+    w->now[ITEM_LOSS_WORKING] = loss.stream;
+    w->now[ITEM_LAYER_WORKING] = w->flight.checkpoint; /* dx */
+    observe(w, &phase);
+    w->now[ITEM_LOSS_WORKING] = 0;
+    w->now[ITEM_GATHERED_WEIGHTS] = prefetched(w, &s->head, s->tied_copy ? &s->embedding : NULL);
+    reduce_unit(w, &phase, &g);
+}
+
+static void backward_layer(struct walk *w, int layer)
+{
+    const struct stage *s = w->r->stage;
+    struct phase phase = { PHASE_BACKWARD, s->index, 0, s->first + layer };
+    struct unit_gradient g;
+    bool saves = !is_recomputed(w, layer);
+    next_use(w);
+    unit_gradient_bytes(w->r->in, &s->layer[layer], &g);
+    open_gradient(w, &g);
+    set_checkpoints(w, layer + 1);
+    if (saves) {
+        const struct residency *table = residency_of(w, layer, RESIDENCY_BACKWARD_SAVED);
+        w->saved_before -= w->saved_before > table->kept ? table->kept : w->saved_before;
+        w->now[ITEM_LAYER_SAVED] = w->saved_before;
+        observe_layer(w, &phase, table, ITEM_COUNT);
+    } else {
+        w->now[ITEM_LAYER_SAVED] = w->saved_before;
+        observe_layer(w, &phase, residency_of(w, layer, RESIDENCY_REPLAY), ITEM_COUNT);
+        observe_layer(w, &phase, residency_of(w, layer, RESIDENCY_BACKWARD), ITEM_COUNT);
+    }
+    set_checkpoints(w, layer);
+    w->now[ITEM_GATHERED_WEIGHTS] = prefetched(w, &s->layer[layer], NULL);
+    reduce_unit(w, &phase, &g);
+}
+
+static void walk_backward(struct walk *w)
+{
+    const struct stage *s = w->r->stage;
+    struct phase phase = { PHASE_BACKWARD, s->index, 0, -1 };
+    struct unit_gradient g;
+    w->now[ITEM_LAYER_WORKING] = w->flight.checkpoint;
+    for (int i = s->layers - 1; i >= 0; i--)
+        backward_layer(w, i);
+    if (!s->has_embedding)
+        return;
+    unit_gradient_bytes(w->r->in, &s->embedding, &g);
+    open_gradient(w, &g);
+    w->now[ITEM_GATHERED_WEIGHTS] = 0;
+    observe(w, &phase);
+    w->now[ITEM_LAYER_WORKING] = 0;
+    reduce_unit(w, &phase, &g);
+}
+
+static void clear_micro_batch(struct walk *w)
+{
+    static const enum item passing[] = {
+        ITEM_CHECKPOINTS,      ITEM_LAYER_SAVED,        ITEM_LAYER_WORKING,
+        ITEM_GATHERED_WEIGHTS, ITEM_GATHERED_GRADIENTS, ITEM_INPUTS,
+    };
+    for (size_t i = 0; i < sizeof passing / sizeof passing[0]; i++)
+        w->now[passing[i]] = 0;
+}
+
+static void walk_end(struct walk *w)
+{
+    struct phase phase = { PHASE_REDUCE, w->r->stage->index, 0, -1 };
+    clear_micro_batch(w);
+    w->now[ITEM_GATHERED_GRADIENTS] = reduce_receive_bytes(w->r->in, w->r->stage);
+    observe(w, &phase);
+    w->now[ITEM_GATHERED_GRADIENTS] = 0;
+    phase.kind = PHASE_OPTIMIZER;
+    observe(w, &phase);
+}
+
+static void walk_init(struct walk *w, const struct timeline_request *request,
+                      const struct timeline_sink *sink, struct timeline_result *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    memset(w->now, 0, sizeof w->now);
+    w->r = request;
+    w->sink = sink;
+    w->ret = ret;
+    w->pending = 0;
+    w->rows = request->received;
+    working_shape(request->in, w->rows, &w->shape);
+    for (int i = 0; i < MIXER_COUNT; i++)
+        for (int j = 0; j < FFN_COUNT; j++)
+            w->kinds[i][j].done = 0;
+    in_flight_init(request->in, request->stage, &w->flight);
+    gather_windows(w);
+    state_add(request->in, request->stage, w->now);
+    runtime_add(request->in, w->now);
+    w->now[ITEM_COMMUNICATORS] = communicator_bytes(request->in);
+    w->now[ITEM_PIPELINE_BUFFERS] = pipeline_bytes(request->in, request->stage->index);
+}
+
+/* Phases of the last micro-batch of the warm-up (forward) and the first to return (backward): the
+ * stage holds the most then. */
+void timeline_walk(const struct timeline_request *request, const struct timeline_sink *sink,
+                   struct timeline_result *ret)
+{
+    struct walk w;
+    walk_init(&w, request, sink, ret);
+    struct phase start = { PHASE_START, request->stage->index, 0, -1 };
+    observe(&w, &start);
+    w.now[ITEM_INPUTS] = mul_sat((uint64_t)w.flight.micro_batches, w.flight.inputs);
+    w.saved_before = other_saved_bytes(&w);
+    walk_forward(&w);
+    if (request->stage->has_head)
+        walk_loss(&w);
+    walk_backward(&w);
+    walk_end(&w);
+    ret->host_bytes = w.flight.offloaded_bytes;
+}

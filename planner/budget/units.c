@@ -1,0 +1,62 @@
+/* units.c - gathered weights of a unit under fsdp, and its gradient buffers on their way to the
+ * shard that keeps them. A part whose group has one rank is used in place and costs nothing here.
+ */
+#include "planner/budget/parts.h"
+
+#include "base/checked.h"
+
+uint64_t unit_gathered_bytes(const struct budget_input *in, const struct unit *unit)
+{
+    const struct layout *l = &in->choices->layout;
+    if (in->choices->primitives.sharding != SHARDING_FSDP)
+        return 0;
+    uint64_t dense = layout_dense_shards(l) > 1 ? arena_bytes(unit->dense, 2) : 0;
+    return add_sat(dense, layout_expert_shards(l) > 1 ? arena_bytes(unit->expert, 2) : 0);
+}
+
+void unit_gradient_bytes(const struct budget_input *in, const struct unit *unit,
+                         struct unit_gradient *ret)
+{
+    const struct layout *l = &in->choices->layout;
+    const struct primitives *p = &in->choices->primitives;
+    uint64_t bytes = dtype_bytes(p->grad_dtype);
+    int dense = layout_dense_shards(l), expert = layout_expert_shards(l);
+    *ret = (struct unit_gradient){ 0 };
+    if (p->sharding != SHARDING_FSDP && p->sharding != SHARDING_ZERO2)
+        return;
+    if (dense > 1) {
+        ret->dense = arena_bytes(unit->dense, bytes);
+        ret->dense_receive = arena_bytes(unit->dense / (uint64_t)dense, bytes);
+    }
+    if (expert > 1) {
+        ret->expert = arena_bytes(unit->expert, bytes);
+        ret->expert_receive = arena_bytes(unit->expert / (uint64_t)expert, bytes);
+    }
+}
+
+static uint64_t larger_receive(const struct layout *l, const struct unit *unit, uint64_t bytes,
+                               uint64_t so_far)
+{
+    int dense = layout_dense_shards(l), expert = layout_expert_shards(l);
+    uint64_t d = dense > 1 ? arena_bytes(unit->dense / (uint64_t)dense, bytes) : 0;
+    uint64_t e = expert > 1 ? arena_bytes(unit->expert / (uint64_t)expert, bytes) : 0;
+    uint64_t larger = d > e ? d : e;
+    return larger > so_far ? larger : so_far;
+}
+
+/* zero1: at the end of the step every part is reduce-scattered into a receive buffer of 1/shards,
+ * one part at a time. */
+uint64_t reduce_receive_bytes(const struct budget_input *in, const struct stage *stage)
+{
+    const struct layout *l = &in->choices->layout;
+    uint64_t bytes = dtype_bytes(in->choices->primitives.grad_dtype), largest = 0;
+    if (in->choices->primitives.sharding != SHARDING_ZERO1)
+        return 0;
+    for (int i = 0; i < stage->layers; i++)
+        largest = larger_receive(l, &stage->layer[i], bytes, largest);
+    if (stage->has_embedding || stage->tied_copy)
+        largest = larger_receive(l, &stage->embedding, bytes, largest);
+    if (stage->has_head)
+        largest = larger_receive(l, &stage->head, bytes, largest);
+    return largest;
+}

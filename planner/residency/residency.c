@@ -1,0 +1,150 @@
+#include "planner/residency/residency.h"
+
+#include "base/checked.h"
+#include "planner/residency/tables.h"
+
+#include <string.h>
+
+const struct residency_table *const residency_mixer_forward[MIXER_COUNT] = {
+    [MIXER_GQA] = &residency_attention_forward,
+    [MIXER_GDN] = &residency_delta_forward,
+};
+const struct residency_table *const residency_mixer_backward[MIXER_COUNT] = {
+    [MIXER_GQA] = &residency_attention_backward,
+    [MIXER_GDN] = &residency_delta_backward,
+};
+const struct residency_table *const residency_ffn_forward[FFN_COUNT] = {
+    [FFN_DENSE] = &residency_dense_forward,
+    [FFN_MOE] = &residency_moe_forward,
+};
+const struct residency_table *const residency_ffn_backward[FFN_COUNT] = {
+    [FFN_DENSE] = &residency_dense_backward,
+    [FFN_MOE] = &residency_moe_backward,
+};
+
+static bool keeps(enum residency_mode mode)
+{
+    return mode != RESIDENCY_FORWARD;
+}
+
+static bool is_backward(enum residency_mode mode)
+{
+    return mode == RESIDENCY_BACKWARD || mode == RESIDENCY_BACKWARD_SAVED;
+}
+
+static bool is_saved(enum residency_mode mode)
+{
+    return mode == RESIDENCY_FORWARD_SAVED || mode == RESIDENCY_BACKWARD_SAVED;
+}
+
+bool residency_row_applies(const struct residency_row *row, const struct residency_shape *shape)
+{
+    return (row->when & ~shape->when) == 0 && (row->unless & shape->when) == 0;
+}
+
+static uint64_t tensor_bytes(uint64_t rows, uint64_t width, uint64_t bytes)
+{
+    uint64_t size = mul3_sat(rows, width, bytes);
+    return size > UINT64_MAX - 255 ? UINT64_MAX : (size + 255) & ~UINT64_C(255);
+}
+
+uint64_t residency_row_bytes(const struct residency_row *row, const struct residency_shape *shape)
+{
+    return tensor_bytes(shape->rows[row->rows], shape->width[row->width], row->bytes);
+}
+
+/* Kept rows of all chunks stay; without keeping only those of the chunk at work exist. */
+static uint64_t bytes_in_mode(const struct residency_row *row, const struct residency_shape *shape,
+                              enum residency_mode mode)
+{
+    if (row->kept && row->rows == ROWS_CHUNK && keeps(mode))
+        return tensor_bytes(shape->rows[ROWS_KEPT], shape->width[row->width], row->bytes);
+    return residency_row_bytes(row, shape);
+}
+
+static enum owner owner_in_mode(const struct residency_row *row, enum residency_mode mode)
+{
+    if (row->kept && is_saved(mode))
+        return OWNER_SAVED;
+    if (row->owner == OWNER_OUTPUT && mode == RESIDENCY_REPLAY)
+        return OWNER_WORKING;
+    return (enum owner)row->owner;
+}
+
+/* Adds one half of a layer, its steps from `first` on. Kept tensors made in this half stay to
+ * `final` in a forward or replay, and have been there from step 0 in a backward. */
+static void add_table(const struct residency_table *table, const struct residency_shape *shape,
+                      enum residency_mode mode, int first, int final, struct residency *ret)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        const struct residency_row *row = &table->rows[i];
+        if (!residency_row_applies(row, shape))
+            continue;
+        uint64_t bytes = bytes_in_mode(row, shape, mode);
+        bool stays = row->kept && keeps(mode);
+        int made = stays && is_backward(mode) ? 0 : first + row->made;
+        int last = stays && !is_backward(mode) ? final : first + row->last;
+        enum owner owner = owner_in_mode(row, mode);
+        for (int step = made; step <= last; step++)
+            ret->live[step][owner] = add_sat(ret->live[step][owner], bytes);
+        if (stays)
+            ret->kept = add_sat(ret->kept, bytes);
+    }
+}
+
+static void find_peak(struct residency *ret)
+{
+    uint64_t peak = 0;
+    memset(ret->max, 0, sizeof ret->max);
+    ret->peak_step = 0;
+    for (int step = 0; step < ret->steps; step++) {
+        uint64_t total = 0;
+        for (int owner = 0; owner < OWNER_COUNT; owner++) {
+            uint64_t bytes = ret->live[step][owner];
+            total = add_sat(total, bytes);
+            ret->max[owner] = bytes > ret->max[owner] ? bytes : ret->max[owner];
+        }
+        if (total > peak) {
+            peak = total;
+            ret->peak_step = step;
+        }
+    }
+}
+
+void residency_evaluate(const struct residency_shape *shape, enum mixer mixer, enum ffn ffn,
+                        enum residency_mode mode, struct residency *ret)
+{
+    bool backward = is_backward(mode);
+    const struct residency_table *one =
+        backward ? residency_ffn_backward[ffn] : residency_mixer_forward[mixer];
+    const struct residency_table *two =
+        backward ? residency_mixer_backward[mixer] : residency_ffn_forward[ffn];
+    ret->steps = one->steps + two->steps;
+    ret->kept = 0;
+    memset(ret->live, 0, (size_t)ret->steps * sizeof ret->live[0]);
+    add_table(one, shape, mode, 0, ret->steps - 1, ret);
+    add_table(two, shape, mode, one->steps, ret->steps - 1, ret);
+    find_peak(ret);
+}
+
+static double table_traffic(const struct residency_table *table,
+                            const struct residency_shape *shape)
+{
+    double bytes = 0;
+    for (size_t i = 0; i < table->count; i++) {
+        const struct residency_row *row = &table->rows[i];
+        if (residency_row_applies(row, shape) && row->owner != OWNER_WORKSPACE)
+            bytes += 2.0 * (double)residency_row_bytes(row, shape);
+    }
+    return bytes;
+}
+
+double residency_traffic_bytes(const struct residency_shape *shape, enum mixer mixer, enum ffn ffn,
+                               bool backward)
+{
+    if (backward)
+        return table_traffic(residency_mixer_backward[mixer], shape) +
+               table_traffic(residency_ffn_backward[ffn], shape);
+    return table_traffic(residency_mixer_forward[mixer], shape) +
+           table_traffic(residency_ffn_forward[ffn], shape);
+}

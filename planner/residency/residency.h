@@ -1,0 +1,142 @@
+/* residency.h - which tensors of a layer are alive at which moment: the tables of ARCHITECTURE.md
+ * ("The training step, tensor by tensor") as data, one file a layer kind, and their evaluation for
+ * given widths and rows. Knows nothing of layouts, stages or units of state. */
+#ifndef RANKFIT_PLANNER_RESIDENCY_RESIDENCY_H
+#define RANKFIT_PLANNER_RESIDENCY_RESIDENCY_H
+
+#include "base/model/model.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Who a tensor of a layer belongs to. OUTPUT: what the next layer keeps as its input. */
+enum owner {
+    OWNER_WORKING,
+    OWNER_DISPATCH_SEND,
+    OWNER_DISPATCH_RECV,
+    OWNER_EXPERT,
+    OWNER_SAVED,
+    OWNER_CONTEXT,
+    OWNER_WORKSPACE,
+    OWNER_OUTPUT,
+    OWNER_COUNT
+};
+
+/* How often a tensor repeats its width. */
+enum rows {
+    ROWS_ONE,         /* the width is the whole size */
+    ROWS_NORM,        /* local tokens where sequence parallelism splits them: T / tp */
+    ROWS_TOKENS,      /* local tokens T */
+    ROWS_SENT,        /* routed rows sent, of the chunks in flight */
+    ROWS_RECV,        /* routed rows received, of the chunks in flight */
+    ROWS_CHUNK,       /* routed rows received, of the chunk at work */
+    ROWS_KEPT,        /* routed rows received that a replay keeps */
+    ROWS_DELAYED,     /* routed rows whose weight gradients wait */
+    ROWS_DELTA_CHUNK, /* chunks of 64 tokens of the delta rule */
+    ROWS_COUNT
+};
+
+/* Elements of a row; the model's widths after division by tensor parallelism. */
+enum width {
+    WIDTH_ONE,
+    WIDTH_HIDDEN,          /* H */
+    WIDTH_QUERY,           /* Q */
+    WIDTH_KEY,             /* K */
+    WIDTH_QKV,             /* Q + G + 2K */
+    WIDTH_HEADS,           /* query heads */
+    WIDTH_EXPERTS,         /* E */
+    WIDTH_TOP_K,           /* k */
+    WIDTH_GATE_UP,         /* 2f */
+    WIDTH_EXPERT,          /* f */
+    WIDTH_SHARED_TWO,      /* 2s */
+    WIDTH_SHARED,          /* s */
+    WIDTH_DENSE_TWO,       /* 2F */
+    WIDTH_DENSE,           /* F */
+    WIDTH_DELTA_IN,        /* queries, keys, values and gate of the delta net: 2Kd + 2Vd */
+    WIDTH_DELTA_CONV,      /* queries, keys and values: 2Kd + Vd */
+    WIDTH_DELTA_VALUE,     /* Vd = value heads x value dim */
+    WIDTH_DELTA_KEY,       /* key dim at every value head */
+    WIDTH_DELTA_HEADS,     /* value heads */
+    WIDTH_DELTA_TILE,      /* the 64 x 64 triangular system of a chunk, a token: 64 x value heads */
+    WIDTH_DELTA_STATE,     /* value heads x key dim x value dim */
+    WIDTH_CONTEXT_FORWARD, /* bytes that context parallelism adds at attention, forward */
+    WIDTH_CONTEXT_BACKWARD, /* the same, backward */
+    WIDTH_ATTENTION_WORKSPACE,
+    WIDTH_COUNT
+};
+
+/* Conditions of a row. */
+enum {
+    WHEN_TP = 1 << 0,
+    WHEN_GATE = 1 << 1,     /* attention with an output gate */
+    WHEN_EXCHANGE = 1 << 2, /* ep > 1 */
+    WHEN_SHARED = 1 << 3,
+    WHEN_SHARED_GATE = 1 << 4,
+    WHEN_DELAY = 1 << 5 /* weight gradients of chunks wait */
+};
+
+/* One tensor: alive from step `made` to step `last`, both included. */
+struct residency_row {
+    const char *tensor;
+    uint8_t owner, rows, width, bytes; /* bytes of one element */
+    uint8_t made, last;
+    bool kept; /* made by a GEMM, attention or exchange: stays from forward (or replay) to backward
+                */
+    uint8_t when, unless;
+};
+
+struct residency_table {
+    const char *name;
+    int steps;
+    size_t count;
+    const struct residency_row *rows;
+};
+
+/* Forward and backward of each half of a layer. */
+extern const struct residency_table *const residency_mixer_forward[MIXER_COUNT];
+extern const struct residency_table *const residency_mixer_backward[MIXER_COUNT];
+extern const struct residency_table *const residency_ffn_forward[FFN_COUNT];
+extern const struct residency_table *const residency_ffn_backward[FFN_COUNT];
+
+/* What a table is evaluated for. */
+struct residency_shape {
+    uint64_t rows[ROWS_COUNT];
+    uint64_t width[WIDTH_COUNT];
+    unsigned when; /* WHEN_... bits that hold */
+};
+
+enum residency_mode {
+    RESIDENCY_FORWARD,        /* keeps nothing */
+    RESIDENCY_REPLAY,         /* keeps the kept tensors under their own owners */
+    RESIDENCY_BACKWARD,       /* after a replay */
+    RESIDENCY_FORWARD_SAVED,  /* keeps the kept tensors as OWNER_SAVED */
+    RESIDENCY_BACKWARD_SAVED, /* after RESIDENCY_FORWARD_SAVED */
+    RESIDENCY_MODES
+};
+
+enum { RESIDENCY_MAX_STEPS = 40 };
+
+/* Bytes alive at every step of one layer in one mode. */
+struct residency {
+    int steps, peak_step;
+    uint64_t live[RESIDENCY_MAX_STEPS][OWNER_COUNT];
+    uint64_t max[OWNER_COUNT]; /* own maximum of each owner */
+    uint64_t kept;             /* bytes of the kept tensors */
+};
+
+/* Bytes of one tensor, rounded up to the arena's 256. */
+uint64_t residency_row_bytes(const struct residency_row *row, const struct residency_shape *shape);
+
+/* True when the row's conditions hold. */
+bool residency_row_applies(const struct residency_row *row, const struct residency_shape *shape);
+
+void residency_evaluate(const struct residency_shape *shape, enum mixer mixer, enum ffn ffn,
+                        enum residency_mode mode, struct residency *ret);
+
+/* Bytes written and read by elementwise kernels of one pass: every tensor made counts once for its
+ * making and once for its use. For the time model. */
+double residency_traffic_bytes(const struct residency_shape *shape, enum mixer mixer, enum ffn ffn,
+                               bool backward);
+
+#endif

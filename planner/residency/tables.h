@@ -1,0 +1,26 @@
+/* tables.h - short names for the columns of the tables in this folder. */
+#ifndef RANKFIT_PLANNER_RESIDENCY_TABLES_H
+#define RANKFIT_PLANNER_RESIDENCY_TABLES_H
+
+#include "planner/residency/residency.h"
+
+/* A row without and with conditions. */
+#define ROW(tensor, owner, rows, width, bytes, made, last, kept, when, unless)                     \
+    {                                                                                              \
+        tensor, OWNER_##owner, ROWS_##rows, WIDTH_##width, bytes, made, last, kept, when, unless   \
+    }
+
+#define TABLE(name, steps, rows)                                                                   \
+    {                                                                                              \
+        name, steps, sizeof(rows) / sizeof(rows)[0], rows                                          \
+    }
+
+#define KEPT true
+#define REMADE false
+
+extern const struct residency_table residency_attention_forward, residency_attention_backward;
+extern const struct residency_table residency_delta_forward, residency_delta_backward;
+extern const struct residency_table residency_dense_forward, residency_dense_backward;
+extern const struct residency_table residency_moe_forward, residency_moe_backward;
+
+#endif
