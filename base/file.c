@@ -139,7 +139,7 @@ static int catalog_scan(struct catalog *catalog, const char *directory)
 /* Everything of `kind` that a name finds, sorted. Must be released in both cases. */
 static int catalog_read(struct catalog *ret, const char *kind, struct diag_list *reterr)
 {
-    const char *directories[DIRECTORIES_MAX];
+    const char *directories[DIRECTORIES_MAX] = { NULL };
     *ret = (struct catalog){ 0 };
     int count = data_directories(directories, reterr);
     for (int i = 0; i < count; i++) {

@@ -131,7 +131,7 @@ int node_bool(const struct node *map, const char *key, bool *ret, struct diag_li
 {
     const struct node *node = NULL;
     int found = get_kind(map, key, NODE_BOOL, &node, reterr);
-    if (found == 1)
+    if (node)
         *ret = node->boolean;
     return found;
 }
@@ -140,9 +140,9 @@ int node_text(const struct node *map, const char *key, const char **ret, struct 
 {
     const struct node *node = NULL;
     int found = get_kind(map, key, NODE_TEXT, &node, reterr);
-    if (found == 1) {
+    if (node) {
         *ret = node->text;
-        return 1;
+        return found;
     }
     node = found < 0 ? node_get(map, key) : NULL;
     if (node && node->text) {

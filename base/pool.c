@@ -16,8 +16,6 @@ struct pool_block {
 
 static struct pool_block *block_new(size_t size)
 {
-    if (size > SIZE_MAX - sizeof(struct pool_block))
-        return NULL;
     struct pool_block *block = calloc(1, sizeof *block + size);
     if (block)
         block->size = size;
@@ -27,7 +25,8 @@ static struct pool_block *block_new(size_t size)
 void *pool_alloc(struct pool *pool, size_t bytes)
 {
     const size_t align = alignof(max_align_t);
-    if (bytes > SIZE_MAX - align)
+    /* No object may be larger; with that, nothing below wraps. */
+    if (bytes > PTRDIFF_MAX)
         return NULL;
     size_t rounded = (bytes + align - 1) / align * align;
     if (rounded == 0)
@@ -53,7 +52,7 @@ void *pool_alloc(struct pool *pool, size_t bytes)
 
 char *pool_copy_text(struct pool *pool, const char *text, size_t bytes)
 {
-    char *ret = bytes < SIZE_MAX ? pool_alloc(pool, bytes + 1) : NULL;
+    char *ret = bytes < PTRDIFF_MAX ? pool_alloc(pool, bytes + 1) : NULL;
     if (ret && bytes > 0)
         memcpy(ret, text, bytes);
     return ret;

@@ -1,5 +1,6 @@
 #include "tests/support/same.h"
 
+#include <math.h>
 #include <string.h>
 
 static bool same_list(const struct node *node, const json_t *want)
@@ -42,7 +43,8 @@ bool same_as_json(const struct node *node, const json_t *want)
     case JSON_INTEGER:
         return node->kind == NODE_INT && node->integer == json_integer_value(want);
     case JSON_REAL:
-        return node->kind == NODE_REAL && memcmp(&node->real, &real, sizeof real) == 0;
+        return node->kind == NODE_REAL && node->real == real &&
+               !signbit(node->real) == !signbit(real);
     case JSON_TRUE:
     case JSON_FALSE:
         return node->kind == NODE_BOOL && node->boolean == json_is_true(want);

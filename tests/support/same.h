@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* Same kinds, values (reals bit for bit), order and keys. */
+/* Same kinds, values (reals to the last bit), order and keys. */
 bool same_as_json(const struct node *node, const json_t *want);
 
 #endif

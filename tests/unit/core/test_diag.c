@@ -60,8 +60,10 @@ static void test_no_cut_character(void **state)
     /* 2-byte characters behind an odd number of letters: the cut falls inside one of them. */
     for (int shift = 0; shift < 2; shift++) {
         char text[900] = "x";
-        for (size_t i = (size_t)shift; i + 2 < sizeof text; i += 2)
-            memcpy(text + i, "\xc3\xa9", 2);
+        for (size_t i = (size_t)shift; i + 2 < sizeof text; i += 2) {
+            text[i] = '\xc3';
+            text[i + 1] = '\xa9';
+        }
         diag_error(&list, (struct pos){ 0 }, "%s", text);
         const char *what = list.items[shift].what;
         size_t length = strlen(what);

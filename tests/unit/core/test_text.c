@@ -68,9 +68,9 @@ static size_t distance_by_definition(const char *a, size_t i, const char *b, siz
 static void random_word(uint64_t *seed, char ret[8])
 {
     size_t length = random_below(seed, 6);
+    memset(ret, 0, 8);
     for (size_t i = 0; i < length; i++)
         ret[i] = (char)('a' + random_below(seed, 3));
-    ret[length] = '\0';
 }
 
 static void test_nearest_property(void **state)

@@ -173,8 +173,8 @@ static void test_against_jansson(void **state)
     for (int round = 0; round < ROUNDS; round++) {
         json_t *want = json_pack("[o]", random_json(&seed, 4));
         size_t indent = random_below(&seed, 3) * 2;
-        char *text =
-            json_dumps(want, JSON_INDENT(indent) | JSON_ENSURE_ASCII | (indent ? 0 : JSON_COMPACT));
+        size_t ascii = random_below(&seed, 2) ? JSON_ENSURE_ASCII : 0;
+        char *text = json_dumps(want, JSON_INDENT(indent) | ascii | (indent ? 0 : JSON_COMPACT));
         struct tree tree;
         struct diag_list errors = { 0 };
         int status = read_text(&tree, text, &errors);
@@ -283,8 +283,10 @@ static int read_nested(size_t depth, struct diag_list *reterr)
 static int read_wide(size_t count, struct diag_list *reterr)
 {
     char *text = malloc(2 * count + 2);
-    for (size_t i = 0; i < count; i++)
-        memcpy(text + 2 * i, i ? ",1" : "[1", 2);
+    for (size_t i = 0; i < count; i++) {
+        text[2 * i] = i ? ',' : '[';
+        text[2 * i + 1] = '1';
+    }
     text[2 * count] = ']';
     struct tree tree;
     int ret = tree_read_text(&tree, "in.yaml", text, 2 * count + 1, reterr);
