@@ -6,7 +6,7 @@
 
 /* No released model comes near; sixteen bytes a parameter stay far inside 64 bits. */
 static const uint64_t params_max = UINT64_C(1000000000000000);
-enum { WIDTH_MAX = 1 << 26 };
+enum { WIDTH_MAX = 1 << 26, MTP_MAX = 16 };
 
 static int count_kind(const uint8_t *kinds, int layers, uint8_t kind)
 {
@@ -85,6 +85,12 @@ static void check_ffn(const struct model *m, struct pos at, struct diag_list *re
 static void check_extras(const struct model *m, struct pos at, struct diag_list *reterr)
 {
     const struct vision *vision = &m->vision;
+    if (m->mtp_layers > MTP_MAX)
+        diag_error(reterr, at, "%d multi-token-prediction layers; at most %d are read",
+                   m->mtp_layers, MTP_MAX);
+    if (vision->depth > MODEL_MAX_LAYERS)
+        diag_error(reterr, at, "the vision tower is %d blocks deep; at most %d are read",
+                   vision->depth, MODEL_MAX_LAYERS);
     if (m->mtp_trained && m->mtp_layers == 0)
         diag_error(reterr, at, "mtp_trained, and the model has no multi-token-prediction layer");
     if (m->vision_trained && vision->depth == 0)
