@@ -92,7 +92,9 @@ int model_from_node(const struct node *root, struct model *ret, struct diag_list
 json_t *model_to_json(const struct model *model);
 
 /* Applies `model.FIELD=value` of --set ("layers" keeps the first layers and cuts the patterns;
- * "mtp", "vision", and every numeric field by its native key). */
+ * "mtp"=0|1, "vision"=frozen|trained, and every number by its native key, with or without its
+ * section: "experts" or "moe.experts"; the tower's only with it: "vision.depth"). Consistency is
+ * model_check's, after the last one. */
 int model_set(struct model *model, const char *field, const char *value, struct pos at,
               struct diag_list *reterr);
 

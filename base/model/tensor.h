@@ -1,6 +1,7 @@
 /* tensor.h - every parameter tensor of a model: name, shape, component, and which mesh shards it.
  * The one table from which all counts come, which the executor's state follows and which
- * checkpoints name. */
+ * checkpoints name. In a layer what is multiplied as one matrix is adjacent: q, k, v; gate and up
+ * of an MLP, of the shared expert, of each expert. */
 #ifndef RANKFIT_BASE_MODEL_TENSOR_H
 #define RANKFIT_BASE_MODEL_TENSOR_H
 
@@ -53,7 +54,9 @@ int model_tensors(const struct model *model,
 /* Counts as ARCHITECTURE.md defines them. total counts each tensor of the checkpoint once (tied
  * once). active: top_k of the experts, head counted, lookup not (a tied head counts as head);
  * active_all: with the lookup; active_core: with neither. trained: text trunk, plus MTP and vision
- * when they are trained. matmul_active: active weights that multiply activations (FLOPs). */
+ * when they are trained. matmul_active: active weights that multiply activations (FLOPs): matrices
+ * of the trunk with routers and the head, and a trained MTP layer's, which uses the head once more.
+ * Saturates at UINT64_MAX; model_check refuses such sizes. */
 struct model_counts {
     uint64_t total, active, active_all, active_core, trained, matmul_active;
     uint64_t by_component[COMPONENT_COUNT];
@@ -62,7 +65,8 @@ void model_count(const struct model *model, struct model_counts *ret);
 
 /* Floating-point operations of one trained token at sequence length seq_tokens, by the project's
  * two conventions (design vocabulary): model FLOPs never count recompute; hardware FLOPs add layer
- * replay of recompute_layers layers and flash backward at 2.5x (causal attention halved in both).
+ * replay of the first recompute_layers layers and flash backward at 2.5x (causal attention halved
+ * in both).
  */
 struct model_flops {
     double matmul;    /* 6 x active matmul parameters */
