@@ -1,0 +1,152 @@
+#include "executor/backend/host/bf16.h"
+#include "executor/backend/host/host.h"
+
+#include <math.h>
+
+/* Widest head and rotary part; the buffers below stand on the stack. */
+enum { HEAD_MAX = 512, ROTARY_HALF_MAX = HEAD_MAX / 2 };
+
+/* cos and sin of one position; frequencies theta^(-2i / rotary_dim). */
+struct rotation {
+    int half;
+    double frequency[ROTARY_HALF_MAX];
+    float cosine[ROTARY_HALF_MAX], sine[ROTARY_HALF_MAX];
+};
+
+static int rotation_open(const struct rope *r, struct rotation *ret, struct diag_list *reterr)
+{
+    static const struct pos nowhere = { NULL, 0, 0 };
+    if (r->head_dim > HEAD_MAX || r->rotary_dim > r->head_dim || r->rotary_dim % 2 != 0)
+        return diag_error(reterr, nowhere, "rope: rotary %d of head_dim %d (at most %d, even)",
+                          r->rotary_dim, r->head_dim, HEAD_MAX);
+    ret->half = r->rotary_dim / 2;
+    for (int i = 0; i < ret->half; i++)
+        ret->frequency[i] = pow(r->theta, -2.0 * i / r->rotary_dim);
+    return 0;
+}
+
+static void rotation_at(struct rotation *rotation, int64_t position)
+{
+    for (int i = 0; i < rotation->half; i++) {
+        double angle = (double)position * rotation->frequency[i];
+        rotation->cosine[i] = (float)cos(angle);
+        rotation->sine[i] = (float)sin(angle);
+    }
+}
+
+/* Pairs (i, i + half) turn by the angle of i; sign -1 turns back, which is also the gradient. */
+static void turn(const struct rotation *rotation, float sign, float *x)
+{
+    int half = rotation->half;
+    for (int i = 0; i < half; i++) {
+        float c = rotation->cosine[i], s = sign * rotation->sine[i];
+        float first = x[i], second = x[i + half];
+        x[i] = first * c - second * s;
+        x[i + half] = second * c + first * s;
+    }
+}
+
+static void widen(const bf16 *from, int count, float *to)
+{
+    for (int i = 0; i < count; i++)
+        to[i] = bf16_to_float(from[i]);
+}
+
+static void narrow(const float *from, int count, bf16 *to)
+{
+    for (int i = 0; i < count; i++)
+        to[i] = bf16_from_float(from[i]);
+}
+
+static float inverse_rms(const float *x, int count, double eps)
+{
+    float sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += x[i] * x[i];
+    return 1.0F / sqrtf(sum / (float)count + (float)eps);
+}
+
+static void head_forward(const struct rope *r, const struct rotation *rotation, const bf16 *norm,
+                         const bf16 *from, bf16 *to)
+{
+    float x[HEAD_MAX];
+    widen(from, r->head_dim, x);
+    float inverse = norm ? inverse_rms(x, r->head_dim, r->norm_eps) : 1.0F;
+    for (int i = 0; i < r->head_dim && norm; i++)
+        x[i] = x[i] * inverse * bf16_to_float(norm[i]);
+    turn(rotation, 1.0F, x);
+    narrow(x, r->head_dim, to);
+}
+
+int host_rope(struct backend *b, enum stream s, const struct rope *r, struct diag_list *reterr)
+{
+    struct rotation rotation;
+    (void)b, (void)s;
+    if (rotation_open(r, &rotation, reterr))
+        return -1;
+    for (int64_t row = 0; row < r->rows; row++) {
+        const bf16 *qkv = r->qkv + row * r->qkv_stride;
+        rotation_at(&rotation, row % r->tokens);
+        for (int h = 0; h < r->heads; h++)
+            head_forward(r, &rotation, r->q_norm, qkv + h * r->head_dim,
+                         r->q + (row * r->heads + h) * r->head_dim);
+        for (int h = 0; h < r->kv_heads; h++)
+            head_forward(r, &rotation, r->k_norm, qkv + r->k_offset + h * r->head_dim,
+                         r->k + (row * r->kv_heads + h) * r->head_dim);
+    }
+    return 0;
+}
+
+/* Turns back, then through the norm: with n = x / rms and g = dy w, dx = (g - n mean(g n)) / rms
+ * and the norm's own gradient dy n goes to sums. */
+static void head_backward(const struct rope *r, const struct rotation *rotation, const bf16 *norm,
+                          const bf16 *from, bf16 *gradient, float *sums)
+{
+    float x[HEAD_MAX], d[HEAD_MAX];
+    widen(gradient, r->head_dim, d);
+    turn(rotation, -1.0F, d);
+    if (norm) {
+        widen(from, r->head_dim, x);
+        float inverse = inverse_rms(x, r->head_dim, r->norm_eps), mean = 0;
+        for (int i = 0; i < r->head_dim; i++) {
+            x[i] *= inverse;
+            sums[i] += d[i] * x[i];
+            d[i] *= bf16_to_float(norm[i]);
+            mean += d[i] * x[i];
+        }
+        mean /= (float)r->head_dim;
+        for (int i = 0; i < r->head_dim; i++)
+            d[i] = (d[i] - x[i] * mean) * inverse;
+    }
+    narrow(d, r->head_dim, gradient);
+}
+
+int host_rope_backward(struct backend *b, enum stream s, const struct rope_gradient *g,
+                       struct diag_list *reterr)
+{
+    const struct rope *r = &g->forward;
+    struct rotation rotation;
+    float q_sums[HEAD_MAX] = { 0 }, k_sums[HEAD_MAX] = { 0 };
+    (void)b, (void)s;
+    if (rotation_open(r, &rotation, reterr))
+        return -1;
+    for (int64_t row = 0; row < r->rows; row++) {
+        const bf16 *qkv = r->qkv + row * r->qkv_stride;
+        bf16 *dqkv = g->dqkv + row * r->qkv_stride;
+        rotation_at(&rotation, row % r->tokens);
+        for (int h = 0; h < r->heads; h++)
+            head_backward(r, &rotation, r->q_norm, qkv + h * r->head_dim, dqkv + h * r->head_dim,
+                          q_sums);
+        for (int h = 0; h < r->kv_heads; h++) {
+            int64_t at = r->k_offset + h * r->head_dim;
+            head_backward(r, &rotation, r->k_norm, qkv + at, dqkv + at, k_sums);
+        }
+    }
+    for (int i = 0; i < r->head_dim; i++) {
+        if (r->q_norm && g->dq_norm)
+            add_typed(g->dq_norm, g->grad_type, i, q_sums[i]);
+        if (r->k_norm && g->dk_norm)
+            add_typed(g->dk_norm, g->grad_type, i, k_sums[i]);
+    }
+    return 0;
+}
