@@ -1,0 +1,42 @@
+#include "planner/cli/command.h"
+
+#include <string.h>
+
+/* In the order of the FOR_... bits of options.h. */
+const struct command commands[] = {
+    { "plan", "", 0, 0, "which layout fits: the recommended one, with every reason and price",
+      "Derives the layout of a training step for a model on machines, and predicts memory, time "
+      "and MFU. Exits 1 when nothing fits.",
+      command_plan },
+    { "budget", "[PLAN]", 0, 1, "what is in each rank's memory: item by item, with formulas",
+      "Shows what every rank holds, of a plan file or of the layout derived from the same options "
+      "as rankfit plan takes.",
+      command_budget },
+    { "run", "[PLAN]", 0, 1, "run the training step and measure it",
+      "Runs a plan file, or the layout derived from the options, on local ranks through MPI or "
+      "under the launcher that started rankfit; shows predicted and measured memory side by side.",
+      command_run },
+    { "compare", "PLAN MEASUREMENT", 2, 2, "was the prediction true: predicted against measured",
+      "Compares a plan with what a run of it measured, item by item. Exits 1 when a figure is out "
+      "of tolerance.",
+      command_compare },
+    { "explain", "NAME [PLAN]", 1, 2, "what a key, item, rule, primitive, model or machine means",
+      "Tells meaning, formula, symbols and source of a name; with a plan file, its numbers too.",
+      command_explain },
+    { "list", "models|hardware|recipes|keys|items|primitives", 1, 1, "what rankfit knows",
+      "Lists what can be named.", command_list },
+};
+const size_t command_count = sizeof commands / sizeof *commands;
+
+const struct command *command_find(const char *name)
+{
+    for (size_t i = 0; i < command_count; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+unsigned command_bit(const struct command *command)
+{
+    return 1u << (command - commands);
+}

@@ -1,0 +1,67 @@
+/* rankfit compare */
+#include "planner/compare/compare.h"
+#include "planner/cli/command.h"
+#include "planner/cli/output.h"
+#include "planner/cli/subject.h"
+#include "planner/report/comparison_text.h"
+
+/* --tolerance widens or narrows arena and device; items stay at 5 % or follow a wider one. */
+static int read_tolerances(const struct options *options, struct tolerances *ret,
+                           struct diag_list *reterr)
+{
+    double peak = -1;
+    *ret = tolerances_default();
+    int status = option_fraction(options, OPTION_TOLERANCE, &peak, reterr);
+    status |= option_fraction(options, OPTION_TIME_TOLERANCE, &ret->time, reterr);
+    if (peak >= 0) {
+        ret->arena = ret->device = peak;
+        ret->item = peak > ret->item ? peak : ret->item;
+    }
+    return status;
+}
+
+static int show(const struct options *options, const struct comparison *comparison,
+                struct diag_list *reterr)
+{
+    int status = comparison->within ? EXIT_ANSWERED : EXIT_NO;
+    json_t *document = comparison_to_json(comparison);
+    if (output_file(options, document, reterr) != 0)
+        status = EXIT_SYSTEM;
+    if (options_has(options, OPTION_JSON))
+        output_json(document);
+    else
+        report_comparison_text(comparison, output_style());
+    json_decref(document);
+    return status;
+}
+
+static int compare_with(const struct options *options, const struct subject *subject,
+                        const struct tolerances *tolerances, struct diag_list *reterr)
+{
+    struct measurement measurement = { 0 };
+    struct comparison comparison;
+    int status = EXIT_QUESTION;
+    if (measurement_load(options->argument[1], &measurement, reterr) == 0 &&
+        comparison_compute(&subject->prediction, &measurement, tolerances, &comparison, reterr) ==
+            0) {
+        status = show(options, &comparison, reterr);
+        comparison_done(&comparison);
+    }
+    measurement_done(&measurement);
+    return status;
+}
+
+int command_compare(const struct options *options, struct diag_list *reterr)
+{
+    struct tolerances tolerances;
+    if (output_check(options, reterr) != 0)
+        return EXIT_SYSTEM;
+    if (read_tolerances(options, &tolerances, reterr) != 0)
+        return EXIT_QUESTION;
+    struct subject *subject = subject_open_plan(options->argument[0], reterr);
+    if (!subject)
+        return EXIT_QUESTION;
+    int status = compare_with(options, subject, &tolerances, reterr);
+    subject_free(subject);
+    return status;
+}

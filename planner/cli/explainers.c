@@ -1,0 +1,250 @@
+#include "planner/cli/explain.h"
+
+#include "base/item.h"
+#include "base/layout/key.h"
+#include "base/layout/legality.h"
+#include "base/text.h"
+#include "planner/cli/glossary.h"
+#include "planner/report/json.h"
+#include "planner/report/rank_json.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { TEXT_ROOM = 512 };
+
+static json_t *entry_of(const char *kind, const char *name, const char *meaning)
+{
+    return json_pack("{s:s, s:s, s:s}", "kind", kind, "name", name, "meaning", meaning);
+}
+
+static void add_text(json_t *entry, const char *key, const char *text)
+{
+    json_object_set_new(entry, key, json_string(text));
+}
+
+/* What values a choice key takes, in words. */
+static void key_values(const struct choice_key *key, char *ret, size_t size)
+{
+    size_t used = 0;
+    if (key->names)
+        for (int i = 0; i < key->name_count; i++)
+            text_append(ret, size, &used, "%s%s", i ? ", " : "", key->names[i]);
+    else
+        text_append(ret, size, &used, "%" PRId64 " to %" PRId64, key->min, key->max);
+    if (key->type == KEY_INT_OR_ALL)
+        text_append(ret, size, &used, ", or all");
+    if (key->type == KEY_BYTES)
+        text_append(ret, size, &used, " bytes; GB, GiB");
+}
+
+static json_t *explain_key(const char *name, const struct prediction *prediction)
+{
+    char text[TEXT_ROOM];
+    int row = choice_key_find(name);
+    if (row < 0)
+        return NULL;
+    json_t *ret = entry_of("key", name, choice_keys[row].help);
+    key_values(&choice_keys[row], text, sizeof text);
+    add_text(ret, "values", text);
+    add_text(ret, "set_by", "--set KEY=VALUE or set: in a recipe; derived where not set");
+    if (prediction) {
+        choice_format(&prediction->plan.choices, row, text, sizeof text);
+        add_text(ret, "in_this_plan", text);
+    }
+    return ret;
+}
+
+static const char *name_of_key(size_t i)
+{
+    return i < choice_key_count ? choice_keys[i].key : NULL;
+}
+
+static json_t *explain_hardware_key(const char *name, const struct prediction *prediction)
+{
+    static const char prefix[] = "hardware.";
+    const char *key =
+        strncmp(name, prefix, sizeof prefix - 1) == 0 ? name + sizeof prefix - 1 : name;
+    for (size_t i = 0; i < hardware_key_count; i++) {
+        if (strcmp(hardware_keys[i].key, key) != 0)
+            continue;
+        json_t *ret = entry_of("hardware key", hardware_keys[i].key, hardware_keys[i].meaning);
+        if (hardware_keys[i].unit)
+            add_text(ret, "unit", hardware_keys[i].unit);
+        if (prediction) {
+            json_t *facts = hardware_to_json(&prediction->plan.hardware);
+            json_t *value = json_object_get(facts, key);
+            if (value)
+                json_object_set(ret, "in_this_plan", value);
+            json_decref(facts);
+        }
+        return ret;
+    }
+    return NULL;
+}
+
+static const char *name_of_hardware_key(size_t i)
+{
+    return i < hardware_key_count ? hardware_keys[i].key : NULL;
+}
+
+/* One line for each group of equal ranks. */
+static json_t *item_by_ranks(const struct prediction *prediction, enum item item)
+{
+    json_t *ret = json_array();
+    for (int group = 0; group < prediction->budget.count; group++) {
+        const struct rank_budget *rank = &prediction->budget.groups[group];
+        char ranks[TEXT_ROOM], formula[FORMULA_MAX] = "";
+        budget_group_ranks(&prediction->input, &prediction->budget, group, ranks, sizeof ranks);
+        budget_formula(&prediction->input, rank, item, formula, sizeof formula);
+        json_t *line = json_pack("{s:s}", "ranks", ranks);
+        json_object_set_new(line, "bytes_at_peak", json_bytes(rank->item_bytes[item]));
+        json_object_set_new(line, "max_bytes", json_bytes(rank->item_max_bytes[item]));
+        json_object_set_new(line, "formula", json_string(formula));
+        json_array_append_new(ret, line);
+    }
+    return ret;
+}
+
+static json_t *explain_item(const char *name, const struct prediction *prediction)
+{
+    enum item item = item_find(name);
+    if (item == ITEM_COUNT)
+        return NULL;
+    json_t *ret = entry_of("item", name, item_infos[item].meaning);
+    add_text(ret, "category", category_names[item_infos[item].category]);
+    add_text(ret, "formula", item_formulas[item].formula);
+    add_text(ret, "symbols", formula_symbols);
+    add_text(ret, "source", item_formulas[item].source);
+    if (prediction) {
+        add_text(ret, "basis", basis_names[budget_basis(&prediction->input, item)]);
+        json_object_set_new(ret, "in_this_plan", item_by_ranks(prediction, item));
+    }
+    return ret;
+}
+
+static const char *name_of_item(size_t i)
+{
+    return i < ITEM_COUNT ? item_infos[i].name : NULL;
+}
+
+static json_t *explain_category(const char *name, const struct prediction *prediction)
+{
+    for (int i = 0; i < CATEGORY_COUNT; i++) {
+        if (strcmp(category_names[i], name) != 0)
+            continue;
+        json_t *ret = entry_of("category", name, category_meanings[i]);
+        json_t *groups = json_array();
+        for (int group = 0; prediction && group < prediction->budget.count; group++) {
+            char ranks[TEXT_ROOM];
+            budget_group_ranks(&prediction->input, &prediction->budget, group, ranks, sizeof ranks);
+            json_t *line = json_pack("{s:s}", "ranks", ranks);
+            json_object_set_new(line, "bytes_at_peak",
+                                json_bytes(prediction->budget.groups[group].category_bytes[i]));
+            json_array_append_new(groups, line);
+        }
+        if (prediction)
+            json_object_set(ret, "in_this_plan", groups);
+        json_decref(groups);
+        return ret;
+    }
+    return NULL;
+}
+
+static const char *name_of_category(size_t i)
+{
+    return i < CATEGORY_COUNT ? category_names[i] : NULL;
+}
+
+static json_t *explain_rule(const char *name, const struct prediction *prediction)
+{
+    for (size_t i = 0; i < legality_rule_count; i++) {
+        const struct legality_rule *rule = &legality_rules[i];
+        if (strcmp(rule->name, name) != 0)
+            continue;
+        json_t *ret = entry_of("rule", name, rule->meaning);
+        add_text(ret, "severity", rule->severity == SEVERITY_ERROR ? "error" : "warning");
+        if (prediction) {
+            const struct plan *plan = &prediction->plan;
+            const struct legality_input input = {
+                .model = &plan->model,
+                .hardware = &plan->hardware,
+                .choices = &plan->choices,
+                .gpus = plan->gpus,
+                .seq_tokens = plan->seq_tokens,
+                .global_batch = plan->global_batch,
+            };
+            add_text(ret, "in_this_plan", rule->check(&input, NULL) ? "violated" : "holds");
+        }
+        return ret;
+    }
+    return NULL;
+}
+
+static const char *name_of_rule(size_t i)
+{
+    return i < legality_rule_count ? legality_rules[i].name : NULL;
+}
+
+/* "linear_ce" or "loss=linear_ce". */
+static json_t *explain_primitive(const char *name, const struct prediction *prediction)
+{
+    for (size_t i = 0; i < primitive_info_count; i++) {
+        const struct primitive_info *info = &primitive_infos[i];
+        char full[96], chosen[TEXT_ROOM];
+        (void)snprintf(full, sizeof full, "%s=%s", info->key, info->value);
+        if (strcmp(full, name) != 0 && strcmp(info->value, name) != 0)
+            continue;
+        json_t *ret = entry_of("primitive", full, info->meaning);
+        int row = choice_key_find(info->key);
+        if (prediction && row >= 0) {
+            choice_format(&prediction->plan.choices, row, chosen, sizeof chosen);
+            (void)snprintf(full, sizeof full, "%s=%.64s", info->key, chosen);
+            add_text(ret, "in_this_plan", full);
+        }
+        return ret;
+    }
+    return NULL;
+}
+
+static const char *name_of_primitive(size_t i)
+{
+    return i < primitive_info_count ? primitive_infos[i].value : NULL;
+}
+
+static json_t *explain_time_item(const char *name, const struct prediction *prediction)
+{
+    for (int i = 0; i < TIME_ITEM_COUNT; i++) {
+        enum time_item item = (enum time_item)i;
+        char formula[FORMULA_MAX] = "";
+        if (strcmp(time_item_names[i], name) != 0)
+            continue;
+        json_t *ret = entry_of("step-time item", name, time_item_meanings[i]);
+        add_text(ret, "source",
+                 "a roofline: work over the peak times the efficiency of the "
+                 "hardware file");
+        if (prediction) {
+            step_time_formula(&prediction->input, &prediction->time, item, formula, sizeof formula);
+            json_object_set_new(ret, "seconds", json_number(prediction->time.item_seconds[i]));
+            add_text(ret, "formula", formula);
+        }
+        return ret;
+    }
+    return NULL;
+}
+
+static const char *name_of_time_item(size_t i)
+{
+    return i < TIME_ITEM_COUNT ? time_item_names[i] : NULL;
+}
+
+const struct explainer explainers[] = {
+    { "key", explain_key, name_of_key },
+    { "item", explain_item, name_of_item },
+    { "category", explain_category, name_of_category },
+    { "rule", explain_rule, name_of_rule },
+    { "primitive", explain_primitive, name_of_primitive },
+    { "step-time item", explain_time_item, name_of_time_item },
+    { "hardware key", explain_hardware_key, name_of_hardware_key },
+};
+const size_t explainer_count = sizeof explainers / sizeof *explainers;

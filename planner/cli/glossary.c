@@ -1,0 +1,111 @@
+#include "planner/cli/glossary.h"
+
+static const char step_tables[] = "ARCHITECTURE.md, The training step, tensor by tensor";
+static const char state_table[] = "ARCHITECTURE.md, State";
+static const char units_section[] = "ARCHITECTURE.md, Units under fsdp";
+static const char hardware_source[] = "the hardware file, measured";
+
+const char *const formula_symbols =
+    "N parameters of the rank's parts, n_shards ranks that share one copy of them, T local tokens "
+    "of a micro-batch, H hidden, Q query width, K key and value width, V vocabulary, k experts a "
+    "token, E experts, f expert width, F dense width, S = T k rows sent, R rows received, L layers "
+    "of the stage, m micro-batches in flight, g bytes of grad_dtype";
+
+const struct item_formula item_formulas[ITEM_COUNT] = {
+    [ITEM_WEIGHTS] = { "2 N, divided by n_shards under fsdp", state_table },
+    [ITEM_MASTER] = { "4 N / n_shards; undivided under replicated", state_table },
+    [ITEM_MOMENTS] = { "8 N / n_shards; undivided under replicated", state_table },
+    [ITEM_GRADIENTS] = { "g N, divided by n_shards under fsdp", state_table },
+    [ITEM_CHECKPOINTS] = { "2 T H L m", step_tables },
+    [ITEM_LAYER_SAVED] = { "the kept tensors of layers without recompute, times m", step_tables },
+    [ITEM_LAYER_WORKING] = { "the largest sum of tensors alive at one step of a layer, with the "
+                             "gradient stream 2 T H",
+                             step_tables },
+    [ITEM_GATHERED_WEIGHTS] = { "2 N_unit of the current unit and of prefetch_units more",
+                                units_section },
+    [ITEM_GATHERED_GRADIENTS] = { "g N_unit (1 + 1 / n_shards), twice the full buffer with two "
+                                  "streams",
+                                  units_section },
+    [ITEM_KV_GATHER] = { "2 x 2 seq K keys and values, and their gradients", step_tables },
+    [ITEM_DISPATCH_SEND] = { "S (2 H + 4), or R 2 H on the way back; none when ep is 1",
+                             step_tables },
+    [ITEM_DISPATCH_RECV] = { "R (2 H + 4), or S 2 H on the way back; none when ep is 1",
+                             step_tables },
+    [ITEM_EXPERT_WORKING] = { "R (2 H + 8), 2 R 2 f, 2 R f and 2 R H as they are alive",
+                              step_tables },
+    [ITEM_PIPELINE_BUFFERS] = { "2 T H for each transfer in flight; none when pp is 1",
+                                step_tables },
+    [ITEM_INPUTS] = { "8 T m", step_tables },
+    [ITEM_LOGITS] = { "T V / tp x bytes of logits_dtype, loss=full only", step_tables },
+    [ITEM_LOSS_WORKING] = { "3 x 2 T H, and tiles of min(T, 512) tokens: 6 x 512 V", step_tables },
+    [ITEM_COMMUNICATORS] = { "first + next (count - 1) + channels x channel_bytes + peers x "
+                             "exchange_peer_bytes",
+                             hardware_source },
+    [ITEM_CONTEXT] = { "context_bytes", hardware_source },
+    [ITEM_MODULES] = { "modules_bytes", hardware_source },
+    [ITEM_WORKSPACE] = { "library_bytes, and the scratch of attention's backward", step_tables },
+    [ITEM_SLACK] = { "what packing tensors of different lifetimes leaves between them",
+                     "measured by the executor: extent less live" },
+};
+
+const char *const category_meanings[CATEGORY_COUNT] = {
+    [CATEGORY_STATIC] = "weights, master weights, moments and gradients: there for the whole step",
+    [CATEGORY_DYNAMIC] = "what a step makes and releases: checkpoints, working tensors, gathered "
+                         "units, keys and values, dispatch, pipeline",
+    [CATEGORY_LOGITS] = "the loss side: logits and what computes the loss from them",
+    [CATEGORY_COMMUNICATION] = "what communicators hold on the device",
+    [CATEGORY_RUNTIME] = "context, modules, library workspaces, slack of the allocator",
+};
+
+const char *const time_item_meanings[TIME_ITEM_COUNT] = {
+    [TIME_MATMUL] = "dense matrix products: forward, replay and backward",
+    [TIME_EXPERTS] = "expert matrix products at the fullest rank",
+    [TIME_ATTENTION] = "softmax attention, forward, replay and backward",
+    [TIME_LINEAR_ATTENTION] = "gated delta net, forward, replay and backward",
+    [TIME_ELEMENTWISE] = "norms, activations, permutations, router: bound by memory bandwidth",
+    [TIME_LOSS] = "head and loss, logits computed again where they are streamed",
+    [TIME_EXPOSED_GATHER] = "gathers and reduce-scatters of units that do not hide behind compute",
+    [TIME_EXPOSED_EXCHANGE] = "dispatch and combine that do not hide behind expert products",
+    [TIME_EXPOSED_CONTEXT] = "gathers of keys and values, head splits, passing of states, reorder",
+    [TIME_EXPOSED_TENSOR] = "collectives of tensor parallelism",
+    [TIME_PIPELINE] = "transfers between pipeline stages",
+    [TIME_BUBBLE] = "stages that wait: (P - 1) / (m + P - 1) of the step",
+    [TIME_REDUCE] = "reduction of gradients at the end of the step",
+    [TIME_OPTIMIZER] = "AdamW over the rank's shard: bound by memory bandwidth",
+    [TIME_HOST] = "kernel launches that outlast the kernels they start",
+};
+
+const struct primitive_info primitive_infos[] = {
+    { "sharding", "replicated", "every rank of a data-parallel group holds all state" },
+    { "sharding", "zero1",
+      "master weights and moments are split over the shard group; weights and "
+      "gradients are resident" },
+    { "sharding", "zero2", "as zero1, and gradients are split too" },
+    { "sharding", "fsdp",
+      "all state is split; a unit (a layer, the embedding, the head) is "
+      "gathered when it is needed" },
+    { "recompute", "none", "what backward needs is kept from forward" },
+    { "recompute", "selective", "named operations are computed again in backward" },
+    { "recompute", "full", "only each layer's input is kept; backward replays the layer" },
+    { "loss", "full", "logits of all local tokens are materialized" },
+    { "loss", "linear_ce", "logits are streamed in tiles and never whole" },
+    { "loss", "ring_dtp",
+      "the vocabulary is split over ranks with distinct batches; its shards "
+      "circulate" },
+    { "moe", "plain", "dispatch, expert products, combine, one after the other" },
+    { "moe", "chunked", "token chunks on two streams, so that exchanges hide behind products" },
+    { "moe", "capped", "tokens a source sends per chunk are bounded" },
+    { "context", "none", "one rank holds the whole sequence" },
+    { "context", "allgather_kv", "every rank gathers the keys and values of the sequence" },
+    { "context", "ulysses", "an exchange turns a split of the sequence into a split of heads" },
+    { "context", "ring", "keys and values travel around the ranks" },
+    { "context", "hierarchical", "heads are split inside a domain, the ring runs between domains" },
+    { "linear_context", "none", "one rank holds the whole sequence" },
+    { "linear_context", "head_split", "an exchange gives each rank some heads of all tokens" },
+    { "linear_context", "state_pass", "each rank hands the recurrent state to the next" },
+    { "offload", "checkpoints", "layer inputs wait in pinned host memory" },
+    { "offload", "optimizer",
+      "master weights and moments live in host memory and are streamed in "
+      "buckets" },
+};
+const size_t primitive_info_count = sizeof primitive_infos / sizeof *primitive_infos;

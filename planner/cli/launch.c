@@ -1,0 +1,153 @@
+#include "planner/cli/launch.h"
+
+#include "base/units.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int number_of(const char *variable, int otherwise)
+{
+    const char *text = getenv(variable);
+    int64_t value = otherwise;
+    if (text)
+        (void)units_parse_int(text, 0, INT_MAX, &value);
+    return (int)value;
+}
+
+/* Open MPI says size and rank; PMIx and PMI say the rank. SLURM_PROCID alone proves nothing: a
+ * batch script has it too. */
+struct outer_launcher launch_outer(void)
+{
+    struct outer_launcher ret = { 0 };
+    bool open_mpi = getenv("OMPI_COMM_WORLD_SIZE") != NULL;
+    bool pmix = getenv("PMIX_RANK") != NULL;
+    bool pmi = getenv("SLURM_PROCID") && getenv("PMI_RANK");
+    ret.present = open_mpi || pmix || pmi;
+    if (!ret.present)
+        return ret;
+    ret.rank = open_mpi ? number_of("OMPI_COMM_WORLD_RANK", 0)
+               : pmix   ? number_of("PMIX_RANK", 0)
+                        : number_of("PMI_RANK", 0);
+    ret.size = open_mpi ? number_of("OMPI_COMM_WORLD_SIZE", 0)
+                        : number_of("PMI_SIZE", number_of("SLURM_STEP_NUM_TASKS", 0));
+    return ret;
+}
+
+/* A regular file that may be executed, at directory/name. */
+static bool find_in(const char *directory, size_t length, const char *name, char *ret, size_t size)
+{
+    struct stat info;
+    int written = snprintf(ret, size, "%.*s/%s", (int)length, directory, name);
+    return written > 0 && (size_t)written < size && stat(ret, &info) == 0 &&
+           S_ISREG(info.st_mode) && access(ret, X_OK) == 0;
+}
+
+static bool find_beside(const char *name, char *ret, size_t size)
+{
+    char self[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length <= 0)
+        return false;
+    self[length] = '\0';
+    const char *slash = strrchr(self, '/');
+    return slash && find_in(self, (size_t)(slash - self), name, ret, size);
+}
+
+int launch_find_executor(const char *backend, char *ret, size_t size, struct diag_list *reterr)
+{
+    char name[64];
+    (void)snprintf(name, sizeof name, "rankfit-%s", backend);
+    const char *libexec = getenv("RANKFIT_LIBEXEC");
+    if (libexec && libexec[0] && find_in(libexec, strlen(libexec), name, ret, size))
+        return 0;
+    if (find_beside(name, ret, size) ||
+        find_in(RANKFIT_LIBEXECDIR, strlen(RANKFIT_LIBEXECDIR), name, ret, size))
+        return 0;
+    diag_error(reterr, (struct pos){ 0 },
+               "%s is not there: neither in $RANKFIT_LIBEXEC, nor beside rankfit, nor installed",
+               name);
+    if (strcmp(backend, "host") == 0)
+        return diag_hint(reterr, "it is built where MPI and OpenBLAS are: install Debian's "
+                                 "libopenmpi-dev and libopenblas-pthread-dev, then build again");
+    return diag_hint(reterr, "this version runs plans on the host backend: --backend host");
+}
+
+int launch_find_mpirun(char *ret, size_t size, struct diag_list *reterr)
+{
+    const char *path = getenv("PATH");
+    while (path && *path) {
+        size_t length = strcspn(path, ":");
+        if (length > 0 && find_in(path, length, "mpirun", ret, size))
+            return 0;
+        path += length + (path[length] == ':');
+    }
+    diag_error(reterr, (struct pos){ 0 },
+               "mpirun is not on the PATH; it starts the ranks of a run");
+    return diag_hint(reterr, "install Debian's package openmpi-bin");
+}
+
+/* In the child: results belong to rankfit, so what the executor says is talk. */
+static void become(char *const *argv, const sigset_t *mask)
+{
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (nothing >= 0)
+        (void)dup2(nothing, STDIN_FILENO);
+    (void)dup2(STDERR_FILENO, STDOUT_FILENO);
+    (void)setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    (void)setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    (void)setenv("OPENBLAS_NUM_THREADS", "1", 0);
+    (void)sigprocmask(SIG_SETMASK, mask, NULL);
+    (void)execv(argv[0], argv);
+    _exit(127);
+}
+
+/* Waits for the child. The terminal interrupts the child itself; what somebody sends to us alone is
+ * passed on. */
+static int wait_for(pid_t child, const sigset_t *signals)
+{
+    int status = 0;
+    for (;;) {
+        siginfo_t info;
+        if (waitpid(child, &status, WNOHANG) == child)
+            break;
+        int signal_number = sigwaitinfo(signals, &info);
+        if (signal_number > 0 && signal_number != SIGCHLD && info.si_code == SI_USER)
+            (void)kill(child, SIGTERM);
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int launch_and_wait(char *const *argv, int *ret, struct diag_list *reterr)
+{
+    sigset_t signals, old;
+    (void)sigemptyset(&signals);
+    (void)sigaddset(&signals, SIGCHLD);
+    (void)sigaddset(&signals, SIGINT);
+    (void)sigaddset(&signals, SIGTERM);
+    (void)sigaddset(&signals, SIGHUP);
+    (void)fflush(NULL);
+    (void)sigprocmask(SIG_BLOCK, &signals, &old);
+    pid_t child = fork();
+    if (child == 0)
+        become(argv, &old);
+    int failure = child < 0 ? errno : 0;
+    if (child > 0)
+        *ret = wait_for(child, &signals);
+    (void)sigprocmask(SIG_SETMASK, &old, NULL);
+    if (child < 0)
+        return diag_error(reterr, (struct pos){ 0 }, "cannot start %s: %s", argv[0],
+                          strerror(failure));
+    if (*ret == 127)
+        return diag_error(reterr, (struct pos){ 0 }, "cannot execute %s", argv[0]);
+    return 0;
+}

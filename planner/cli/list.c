@@ -1,0 +1,188 @@
+/* rankfit list: everything that can be named, one row a thing. */
+#include "base/file.h"
+#include "base/layout/key.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "planner/cli/command.h"
+#include "planner/cli/glossary.h"
+#include "planner/cli/output.h"
+#include "planner/report/table.h"
+
+#include <string.h>
+
+/* One kind of thing: fills an array of {name, about, ...}. */
+struct list_kind {
+    const char *name;
+    int (*fill)(json_t *ret, struct diag_list *reterr);
+};
+
+static void add_entry(json_t *array, const char *name, const char *about)
+{
+    json_array_append_new(array, json_pack("{s:s, s:s}", "name", name, "about", about));
+}
+
+struct visit {
+    json_t *array;
+    struct diag_list *reterr;
+};
+
+static void visit_model(const char *name, const char *path, void *context)
+{
+    struct visit *visit = context;
+    struct model model = { 0 };
+    struct model_counts counts;
+    char about[320];
+    if (model_load(path, &model, visit->reterr) != 0)
+        return;
+    model_count(&model, &counts);
+    (void)snprintf(about, sizeof about, "%s, %.2f B parameters, %.2f B active, %d layers (%s)",
+                   model.title, (double)counts.total / 1e9, (double)counts.active / 1e9,
+                   model.layers, model.architecture);
+    add_entry(visit->array, name, about);
+}
+
+static int fill_models(json_t *ret, struct diag_list *reterr)
+{
+    struct visit visit = { ret, reterr };
+    int status = file_list_data("models", visit_model, &visit, reterr);
+    for (size_t i = 0; i < model_family_count; i++)
+        add_entry(ret, model_families[i].architecture, model_families[i].reads);
+    return status;
+}
+
+static void visit_hardware(const char *name, const char *path, void *context)
+{
+    struct visit *visit = context;
+    struct hardware hardware = { 0 };
+    char about[320], memory[32];
+    if (hardware_load(path, &hardware, visit->reterr) != 0)
+        return;
+    (void)snprintf(about, sizeof about, "%s, %s, %.3g TFLOP/s dense bf16, %.3g TB/s", hardware.gpu,
+                   units_format_gb(memory, sizeof memory, hardware.memory_bytes, 1),
+                   hardware.bf16_flops_per_second / 1e12, hardware.memory_bytes_per_second / 1e12);
+    add_entry(visit->array, name, about);
+}
+
+static int fill_hardware(json_t *ret, struct diag_list *reterr)
+{
+    struct visit visit = { ret, reterr };
+    return file_list_data("hardware", visit_hardware, &visit, reterr);
+}
+
+/* The first line of a recipe is a comment that says what it shows. */
+static void visit_recipe(const char *name, const char *path, void *context)
+{
+    struct visit *visit = context;
+    char line[160] = "";
+    FILE *file = fopen(path, "r");
+    if (file && !fgets(line, sizeof line, file))
+        line[0] = '\0';
+    if (file)
+        (void)fclose(file);
+    line[strcspn(line, "\n")] = '\0';
+    add_entry(visit->array, name, line[0] == '#' ? line + 1 + (line[1] == ' ') : "");
+}
+
+static int fill_recipes(json_t *ret, struct diag_list *reterr)
+{
+    struct visit visit = { ret, reterr };
+    return file_list_data("recipes", visit_recipe, &visit, reterr);
+}
+
+static int fill_keys(json_t *ret, struct diag_list *reterr)
+{
+    (void)reterr;
+    for (size_t i = 0; i < choice_key_count; i++)
+        add_entry(ret, choice_keys[i].key, choice_keys[i].help);
+    add_entry(ret, "model.FIELD",
+              "a fact of the model by its key in models/*.yaml, such as "
+              "model.layers, model.width; model.mtp, model.vision");
+    for (size_t i = 0; i < hardware_key_count; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "hardware.%s", hardware_keys[i].key);
+        add_entry(ret, name, hardware_keys[i].meaning);
+    }
+    return 0;
+}
+
+static int fill_items(json_t *ret, struct diag_list *reterr)
+{
+    (void)reterr;
+    for (int i = 0; i < ITEM_COUNT; i++) {
+        json_t *entry =
+            json_pack("{s:s, s:s, s:s}", "name", item_infos[i].name, "about", item_infos[i].meaning,
+                      "category", category_names[item_infos[i].category]);
+        json_array_append_new(ret, entry);
+    }
+    return 0;
+}
+
+static int fill_primitives(json_t *ret, struct diag_list *reterr)
+{
+    (void)reterr;
+    for (size_t i = 0; i < primitive_info_count; i++) {
+        char name[96];
+        (void)snprintf(name, sizeof name, "%s=%s", primitive_infos[i].key,
+                       primitive_infos[i].value);
+        add_entry(ret, name, primitive_infos[i].meaning);
+    }
+    return 0;
+}
+
+static const struct list_kind kinds[] = {
+    { "models", fill_models }, { "hardware", fill_hardware }, { "recipes", fill_recipes },
+    { "keys", fill_keys },     { "items", fill_items },       { "primitives", fill_primitives },
+};
+enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
+
+static const struct list_kind *find_kind(const char *name, struct diag_list *reterr)
+{
+    const char *names[KIND_COUNT];
+    for (size_t i = 0; i < KIND_COUNT; i++) {
+        if (strcmp(kinds[i].name, name) == 0)
+            return &kinds[i];
+        names[i] = kinds[i].name;
+    }
+    const char *nearest = text_nearest(name, names, KIND_COUNT);
+    diag_error(reterr, (struct pos){ 0 }, "rankfit cannot list '%s'", name);
+    if (nearest)
+        diag_hint(reterr, "did you mean '%s'?", nearest);
+    else
+        diag_hint(reterr, "models, hardware, recipes, keys, items or primitives");
+    return NULL;
+}
+
+static void print_entries(const json_t *entries)
+{
+    size_t index;
+    json_t *entry;
+    size_t width = 0;
+    json_array_foreach(entries, index, entry)
+    {
+        size_t length = strlen(json_string_value(json_object_get(entry, "name")));
+        width = length > width ? length : width;
+    }
+    json_array_foreach(entries, index, entry)(void)
+        printf("%-*s  %s\n", (int)width, json_string_value(json_object_get(entry, "name")),
+               json_string_value(json_object_get(entry, "about")));
+}
+
+int command_list(const struct options *options, struct diag_list *reterr)
+{
+    const struct list_kind *kind = find_kind(options->argument[0], reterr);
+    if (!kind)
+        return EXIT_QUESTION;
+    json_t *entries = json_array();
+    int status =
+        kind->fill(entries, reterr) == 0 && reterr->errors == 0 ? EXIT_ANSWERED : EXIT_QUESTION;
+    if (options_has(options, OPTION_JSON)) {
+        json_t *document = json_pack("{s:s, s:s, s:O}", "schema", "rankfit.list/1", "kind",
+                                     kind->name, kind->name, entries);
+        output_json(document);
+        json_decref(document);
+    } else {
+        print_entries(entries);
+    }
+    json_decref(entries);
+    return status;
+}

@@ -1,0 +1,97 @@
+/* rankfit: the command line. Picks the subcommand, prints what it diagnosed, and exits by the
+ * contract. */
+#include "base/text.h"
+#include "planner/cli/command.h"
+#include "planner/cli/options.h"
+
+#include <errno.h>
+#include <gsl/gsl_errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void print_usage(FILE *out)
+{
+    (void)fputs("Usage: rankfit COMMAND [OPTION...]\n"
+                "Which layout of a large model fits these GPUs, what is in each rank's memory, and "
+                "was that true.\n\n",
+                out);
+    for (size_t i = 0; i < command_count; i++)
+        (void)fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].summary);
+    (void)fputs("\n"
+                "rankfit COMMAND --help tells more; rankfit --version prints the version.\n"
+                "Exit status: 0 answered; 1 the answer is no; 2 the question is wrong; 3 the run "
+                "or the system failed.\n",
+                out);
+}
+
+static int unknown_command(const char *word)
+{
+    const char *names[32];
+    size_t count = 0;
+    for (size_t i = 0; i < command_count && count < sizeof names / sizeof *names; i++)
+        names[count++] = commands[i].name;
+    const char *nearest = text_nearest(word, names, count);
+    struct diag_list list = { 0 };
+    diag_error(&list, (struct pos){ 0 }, "unknown command '%s'", word);
+    if (nearest)
+        diag_hint(&list, "did you mean rankfit %s?", nearest);
+    else
+        diag_hint(&list, "rankfit --help lists the commands");
+    diag_list_print(stderr, &list);
+    return EXIT_QUESTION;
+}
+
+/* A result that did not reach its reader is no result. */
+static int finish_output(int status)
+{
+    int failed = ferror(stdout);
+    if (fclose(stdout) == 0 && !failed)
+        return status;
+    (void)fprintf(stderr, "error: cannot write to standard output: %s\n", strerror(errno));
+    return EXIT_SYSTEM;
+}
+
+static int run_command(const struct command *command, int argc, char **argv)
+{
+    struct diag_list list = { 0 };
+    struct options *options = malloc(sizeof *options);
+    if (!options) {
+        (void)fputs("error: out of memory\n", stderr);
+        return EXIT_SYSTEM;
+    }
+    int status = EXIT_QUESTION;
+    if (options_parse(command, argc, argv, options, &list) == 0) {
+        status = EXIT_ANSWERED;
+        if (options_has(options, OPTION_HELP))
+            options_help(command, stdout);
+        else
+            status = command->run(options, &list);
+    }
+    (void)fflush(stdout);
+    diag_list_print(stderr, &list);
+    options_done(options);
+    free(options);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    const char *word = argc > 1 ? argv[1] : NULL;
+    gsl_set_error_handler_off();
+    if (!word) {
+        print_usage(stderr);
+        return EXIT_QUESTION;
+    }
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+        print_usage(stdout);
+        return finish_output(EXIT_ANSWERED);
+    }
+    if (strcmp(word, "--version") == 0) {
+        (void)puts("rankfit " RANKFIT_VERSION);
+        return finish_output(EXIT_ANSWERED);
+    }
+    const struct command *command = command_find(word);
+    if (!command)
+        return unknown_command(word);
+    return finish_output(run_command(command, argc - 1, argv + 1));
+}

@@ -1,0 +1,112 @@
+/* options.h - what the user asked, as text with positions: from the command line and from a recipe,
+ * the command line winning. One table of options feeds parser, help and recipe keys. What a value
+ * means is subject.h's matter. */
+#ifndef RANKFIT_PLANNER_CLI_OPTIONS_H
+#define RANKFIT_PLANNER_CLI_OPTIONS_H
+
+#include "base/diag.h"
+#include "base/pool.h"
+#include "base/tree.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+enum option_id {
+    OPTION_MODEL,
+    OPTION_HARDWARE,
+    OPTION_GPUS,
+    OPTION_SEQ,
+    OPTION_MICRO_BATCH,
+    OPTION_GLOBAL_BATCH,
+    OPTION_ENGINE,
+    OPTION_ROUTING,
+    OPTION_HEADROOM,
+    OPTION_RESERVE,
+    OPTION_RECIPE,
+    OPTION_SET,
+    OPTION_RANK,
+    OPTION_BACKEND,
+    OPTION_DATA,
+    OPTION_DATA_FORMAT,
+    OPTION_STEPS,
+    OPTION_SEED,
+    OPTION_TOLERANCE,
+    OPTION_TIME_TOLERANCE,
+    OPTION_JSON,
+    OPTION_OUTPUT,
+    OPTION_HELP,
+    OPTION_COUNT
+};
+
+/* Bits of option_info.commands, in the order of the command table. */
+enum {
+    FOR_PLAN = 1 << 0,
+    FOR_BUDGET = 1 << 1,
+    FOR_RUN = 1 << 2,
+    FOR_COMPARE = 1 << 3,
+    FOR_EXPLAIN = 1 << 4,
+    FOR_LIST = 1 << 5,
+    FOR_QUESTION = FOR_PLAN | FOR_BUDGET | FOR_RUN, /* what asks about a model on machines */
+    FOR_ALL = (1 << 6) - 1,
+};
+
+struct option_info {
+    const char *name;
+    const char *value; /* placeholder of help; NULL: a flag */
+    unsigned commands; /* FOR_... */
+    char letter;       /* short form, 0: none */
+    bool in_recipe;
+    bool is_path; /* a file, or a name where there is no file: relative to the recipe */
+    const char *help;
+};
+extern const struct option_info option_infos[OPTION_COUNT];
+
+struct set_entry {
+    const char *key, *value;
+    struct pos at;
+};
+enum { OPTIONS_MAX_SET = 128, OPTIONS_MAX_ARGUMENTS = 4 };
+
+struct options {
+    const char *value[OPTION_COUNT]; /* NULL: not given; "" for a flag */
+    struct pos at[OPTION_COUNT];
+    int set_count;
+    struct set_entry set[OPTIONS_MAX_SET];
+    int argument_count;
+    const char *argument[OPTIONS_MAX_ARGUMENTS];
+    struct pool pool;
+    struct tree recipe;
+};
+
+struct command;
+
+/* Parses argv after the subcommand's name, then the recipe it names. Every fault found is an error;
+ * -1 when there is one. Released with options_done in both cases. */
+int options_parse(const struct command *command, int argc, char **argv, struct options *ret,
+                  struct diag_list *reterr);
+void options_done(struct options *options);
+
+/* The usage, options and explanation of one command. */
+void options_help(const struct command *command, FILE *out);
+
+/* recipe.c: adds the recipe's options where the command line has none. */
+int options_read_recipe(struct options *options, const char *name, struct diag_list *reterr);
+
+/* Adds key=value; a second, different value for the same key is an error showing both, unless the
+ * first came from the command line and this one comes from a recipe. */
+int options_add_set(struct options *options, const char *key, const char *value, struct pos at,
+                    bool from_recipe, struct diag_list *reterr);
+
+/* Row of option_infos by long name; OPTION_COUNT when there is none. */
+enum option_id option_find(const char *name);
+/* The nearest option name that these commands take (recipe_only: that a recipe may hold), or NULL.
+ */
+const char *option_nearest(const char *name, unsigned command_bits, bool recipe_only);
+
+static inline bool options_has(const struct options *options, enum option_id id)
+{
+    return options->value[id] != NULL;
+}
+
+#endif

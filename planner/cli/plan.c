@@ -1,0 +1,39 @@
+/* rankfit plan */
+#include "planner/cli/command.h"
+#include "planner/cli/output.h"
+#include "planner/cli/subject.h"
+#include "planner/report/json.h"
+#include "planner/report/text.h"
+
+static int write_plan(const struct options *options, const struct subject *subject,
+                      struct diag_list *reterr)
+{
+    if (!options_has(options, OPTION_OUTPUT))
+        return 0;
+    json_t *document = report_plan_file(&subject->prediction, &subject->answer);
+    int ret = output_file(options, document, reterr);
+    json_decref(document);
+    return ret;
+}
+
+int command_plan(const struct options *options, struct diag_list *reterr)
+{
+    if (output_check(options, reterr) != 0)
+        return EXIT_SYSTEM;
+    struct subject *subject = subject_open(options, reterr);
+    if (!subject)
+        return EXIT_QUESTION;
+    const struct prediction *prediction = &subject->prediction;
+    int status = prediction->verdict == VERDICT_DOES_NOT_FIT ? EXIT_NO : EXIT_ANSWERED;
+    if (write_plan(options, subject, reterr) != 0)
+        status = EXIT_SYSTEM;
+    if (options_has(options, OPTION_JSON)) {
+        json_t *document = report_plan_json(prediction, &subject->answer, reterr);
+        output_json(document);
+        json_decref(document);
+    } else {
+        report_plan_text(prediction, &subject->answer, output_style());
+    }
+    subject_free(subject);
+    return status;
+}

@@ -1,0 +1,280 @@
+#include "planner/cli/subject.h"
+
+#include "base/hardware/hardware.h"
+#include "base/text.h"
+#include "base/units.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Far beyond any sequence in use, far below what could overflow. */
+static const uint64_t max_seq_tokens = UINT64_C(1) << 32;
+enum { MAX_MICRO_BATCH = 1 << 16 };
+static const int64_t max_global_batch = INT64_C(1) << 32;
+static const double default_headroom_fraction = 0.02;
+static const double default_routing_quantile = 0.99;
+
+static const enum option_id required_options[] = { OPTION_MODEL, OPTION_HARDWARE, OPTION_GPUS,
+                                                   OPTION_SEQ };
+
+static void check_required(const struct options *options, struct diag_list *reterr)
+{
+    for (size_t i = 0; i < sizeof required_options / sizeof *required_options; i++) {
+        const struct option_info *info = &option_infos[required_options[i]];
+        if (options_has(options, required_options[i]))
+            continue;
+        diag_error(reterr, (struct pos){ 0 }, "--%s is missing", info->name);
+        diag_hint(reterr, "--%s %s, or the key %s of a recipe", info->name, info->value,
+                  info->name);
+    }
+}
+
+/* The engines this version plans for: one, so far. */
+static void read_engine(const struct options *options, struct plan *plan, struct diag_list *reterr)
+{
+    static const char *const engines[] = { "rankfit" };
+    int row = 0;
+    (void)option_name(options, OPTION_ENGINE, engines, sizeof engines / sizeof *engines, &row,
+                      reterr);
+    (void)text_copy(plan->engine, sizeof plan->engine, engines[row]);
+}
+
+static void unknown_set_key(const struct set_entry *entry, struct diag_list *reterr)
+{
+    const char *names[CHOICE_KEYS_MAX];
+    for (size_t i = 0; i < choice_key_count; i++)
+        names[i] = choice_keys[i].key;
+    const char *nearest = text_nearest(entry->key, names, choice_key_count);
+    diag_error(reterr, entry->at, "unknown key '%s'", entry->key);
+    if (nearest)
+        diag_hint(reterr, "did you mean '%s'?", nearest);
+    else
+        diag_hint(reterr, "rankfit list keys shows every key; facts are model.FIELD and "
+                          "hardware.FIELD");
+}
+
+/* "model.layers" -> "layers"; NULL when key does not begin with prefix. */
+static const char *field_of(const char *key, const char *prefix)
+{
+    size_t length = strlen(prefix);
+    return strncmp(key, prefix, length) == 0 ? key + length : NULL;
+}
+
+/* Without facts (they could not be read) only the choices are judged. */
+static void apply_set(const struct options *options, struct subject *subject, bool have_facts,
+                      struct diag_list *reterr)
+{
+    struct plan *plan = &subject->prediction.plan;
+    for (int i = 0; i < options->set_count; i++) {
+        const struct set_entry *entry = &options->set[i];
+        const char *model_field = field_of(entry->key, "model.");
+        const char *hardware_field = field_of(entry->key, "hardware.");
+        if ((model_field || hardware_field) && !have_facts)
+            continue;
+        if (model_field)
+            (void)model_set(&plan->model, model_field, entry->value, entry->at, reterr);
+        else if (hardware_field)
+            (void)hardware_set(&plan->hardware, hardware_field, entry->value, entry->at, reterr);
+        else if (choice_key_find(entry->key) < 0)
+            unknown_set_key(entry, reterr);
+        else
+            (void)choice_set(&subject->question.fixed, entry->key, entry->value, entry->at, reterr);
+    }
+}
+
+/* micro_batch may be said as an option and as a key; both ways must agree. */
+static void read_micro_batch(const struct options *options, struct subject *subject,
+                             struct diag_list *reterr)
+{
+    int64_t micro_batch = 1;
+    (void)option_int(options, OPTION_MICRO_BATCH, 1, MAX_MICRO_BATCH, &micro_batch, reterr);
+    const struct fixed_choices *fixed = &subject->question.fixed;
+    int row = choice_key_find("micro_batch");
+    if (row >= 0 && choice_is_fixed(fixed, "micro_batch")) {
+        int set = fixed->values.layout.micro_batch;
+        if (options_has(options, OPTION_MICRO_BATCH) && set != micro_batch)
+            diag_error(reterr, fixed->at[row], "micro_batch is %d here and %d by --micro-batch",
+                       set, (int)micro_batch);
+        micro_batch = set;
+    }
+    subject->question.micro_batch = (int)micro_batch;
+}
+
+/* A size, or a share of the device's memory. */
+static void read_headroom(const struct options *options, const struct question *question,
+                          uint64_t *ret, struct diag_list *reterr)
+{
+    double fraction = default_headroom_fraction;
+    const char *text = options->value[OPTION_HEADROOM];
+    if (text && !strchr(text, '%')) {
+        (void)option_bytes(options, OPTION_HEADROOM, ret, reterr);
+        return;
+    }
+    if (option_fraction(options, OPTION_HEADROOM, &fraction, reterr) == 0)
+        *ret = (uint64_t)(fraction * (double)question_memory_bytes(question));
+}
+
+static void read_limits(const struct options *options, struct subject *subject,
+                        struct diag_list *reterr)
+{
+    struct question *question = &subject->question;
+    (void)option_bytes(options, OPTION_RESERVE, &question->reserve_bytes, reterr);
+    read_headroom(options, question, &question->headroom_bytes, reterr);
+    uint64_t memory = question_memory_bytes(question);
+    if (question->reserve_bytes >= memory ||
+        question->headroom_bytes >= memory - question->reserve_bytes) {
+        char text[32];
+        diag_error(reterr, options->at[OPTION_RESERVE],
+                   "reserve and headroom leave nothing of the device's %s",
+                   units_format_gb(text, sizeof text, memory, 1));
+    }
+}
+
+static void read_workload(const struct options *options, struct subject *subject,
+                          struct diag_list *reterr)
+{
+    struct question *question = &subject->question;
+    int64_t gpus = 1;
+    (void)option_int(options, OPTION_GPUS, 1, LAYOUT_MAX_RANKS, &gpus, reterr);
+    question->gpus = (int)gpus;
+    (void)option_tokens(options, OPTION_SEQ, max_seq_tokens, &question->seq_tokens, reterr);
+    (void)option_int(options, OPTION_GLOBAL_BATCH, 1, max_global_batch, &question->global_batch,
+                     reterr);
+    question->routing = (struct routing){ .kind = ROUTING_BALANCED };
+    question->routing_quantile = default_routing_quantile;
+    if (options_has(options, OPTION_ROUTING))
+        (void)routing_parse(options->value[OPTION_ROUTING], options->at[OPTION_ROUTING],
+                            &question->routing, reterr);
+}
+
+static void read_facts(const struct options *options, struct plan *plan, struct diag_list *reterr)
+{
+    if (options_has(options, OPTION_MODEL))
+        (void)model_load(options->value[OPTION_MODEL], &plan->model, reterr);
+    if (options_has(options, OPTION_HARDWARE))
+        (void)hardware_load(options->value[OPTION_HARDWARE], &plan->hardware, reterr);
+}
+
+/* Reads everything that the options say; every fault at once. */
+static int read_question(const struct options *options, struct subject *subject,
+                         struct diag_list *reterr)
+{
+    struct prediction *prediction = &subject->prediction;
+    struct plan *plan = &prediction->plan;
+    int before = reterr->errors;
+    subject->question.model = &plan->model;
+    subject->question.hardware = &plan->hardware;
+    subject->question.sizes = &prediction->sizes;
+    check_required(options, reterr);
+    read_engine(options, plan, reterr);
+    read_facts(options, plan, reterr);
+    bool have_facts = reterr->errors == before;
+    read_workload(options, subject, reterr);
+    apply_set(options, subject, have_facts, reterr);
+    read_micro_batch(options, subject, reterr);
+    if (reterr->errors == before)
+        (void)model_check(&plan->model, options->at[OPTION_MODEL], reterr);
+    if (reterr->errors == before)
+        read_limits(options, subject, reterr);
+    return reterr->errors > before ? -1 : 0;
+}
+
+/* The answer as a plan, sealed, with its prediction. */
+static void take_answer(struct subject *subject)
+{
+    struct plan *plan = &subject->prediction.plan;
+    const struct question *question = &subject->question;
+    plan->gpus = question->gpus;
+    plan->seq_tokens = question->seq_tokens;
+    plan->global_batch = question->global_batch ? question->global_batch
+                                                : (int64_t)question->gpus * question->micro_batch;
+    plan->routing = question->routing;
+    plan->routing_quantile = question->routing_quantile;
+    plan->headroom_bytes = question->headroom_bytes;
+    plan->reserve_bytes = question->reserve_bytes;
+    plan->choices = subject->answer.recommended.choices;
+    prediction_compute(&subject->prediction);
+    plan->dispatch_bound_rows = subject->prediction.budget.dispatch_bound_rows;
+    plan_seal(plan);
+    subject->derived = true;
+}
+
+static int check_sizes(const struct subject *subject, struct diag_list *reterr)
+{
+    if (!prediction_overflowed(&subject->prediction))
+        return 0;
+    diag_error(reterr, (struct pos){ 0 }, "the sizes of this model and workload exceed 64 bits");
+    return diag_hint(reterr, "look for a mistyped model.FIELD, --seq or --micro-batch");
+}
+
+static int derive_subject(const struct options *options, struct subject *subject,
+                          struct diag_list *reterr)
+{
+    if (read_question(options, subject, reterr) != 0)
+        return -1;
+    model_sizes_init(&subject->prediction.sizes, &subject->prediction.plan.model);
+    if (derive(&subject->question, &subject->answer, reterr) != 0)
+        return -1;
+    take_answer(subject);
+    return check_sizes(subject, reterr);
+}
+
+/* A plan answers its question already; saying parts of it again could only contradict. What a
+ * recipe says of the question is for the commands that ask it. */
+static int check_no_question(const struct options *options, struct diag_list *reterr)
+{
+    static const enum option_id asked[] = {
+        OPTION_MODEL,   OPTION_HARDWARE, OPTION_GPUS,     OPTION_SEQ,     OPTION_MICRO_BATCH,
+        OPTION_ROUTING, OPTION_ENGINE,   OPTION_HEADROOM, OPTION_RESERVE, OPTION_GLOBAL_BATCH,
+    };
+    int before = reterr->errors;
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
+        if (options_has(options, asked[i]) && options->at[asked[i]].line == 0)
+            diag_error(reterr, options->at[asked[i]],
+                       "a plan file is given, which fixes this already");
+    for (int i = 0; i < options->set_count && options->set[i].at.line == 0; i++)
+        diag_error(reterr, options->set[i].at, "a plan file is given, which fixes this already");
+    if (reterr->errors == before)
+        return 0;
+    return diag_hint(reterr, "ask rankfit plan again with these options and -o FILE");
+}
+
+struct subject *subject_open_plan(const char *path, struct diag_list *reterr)
+{
+    struct subject *subject = calloc(1, sizeof *subject);
+    if (!subject) {
+        diag_error(reterr, (struct pos){ 0 }, "out of memory");
+        return NULL;
+    }
+    if (plan_load(path, &subject->prediction.plan, reterr) == 0) {
+        prediction_compute(&subject->prediction);
+        prediction_question(&subject->prediction, &subject->question);
+        if (check_sizes(subject, reterr) == 0)
+            return subject;
+    }
+    subject_free(subject);
+    return NULL;
+}
+
+struct subject *subject_open(const struct options *options, struct diag_list *reterr)
+{
+    if (options->argument_count > 0) {
+        if (check_no_question(options, reterr) != 0)
+            return NULL;
+        return subject_open_plan(options->argument[0], reterr);
+    }
+    struct subject *subject = calloc(1, sizeof *subject);
+    if (!subject) {
+        diag_error(reterr, (struct pos){ 0 }, "out of memory");
+        return NULL;
+    }
+    if (derive_subject(options, subject, reterr) == 0)
+        return subject;
+    subject_free(subject);
+    return NULL;
+}
+
+void subject_free(struct subject *subject)
+{
+    free(subject);
+}

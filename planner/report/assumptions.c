@@ -1,0 +1,55 @@
+#include "planner/report/assumptions.h"
+
+#include "base/item.h"
+#include "base/text.h"
+
+static void add(json_t *array, const char *sentence)
+{
+    json_array_append_new(array, json_string(sentence));
+}
+
+static void add_assumed_items(const struct prediction *prediction, json_t *array)
+{
+    const struct rank_budget *worst = prediction_worst(prediction);
+    char text[512];
+    size_t used = 0;
+    text_append(text, sizeof text, &used, "not yet measured by an executor:");
+    size_t empty = used;
+    for (int i = 0; i < ITEM_COUNT; i++)
+        if (worst->item_max_bytes[i] > 0 &&
+            budget_basis(&prediction->input, (enum item)i) == BASIS_ASSUMED)
+            text_append(text, sizeof text, &used, "%s %s", used > empty ? "," : "",
+                        item_infos[i].name);
+    if (used > empty)
+        add(array, text);
+}
+
+static void add_assumed_times(const struct prediction *prediction, json_t *array)
+{
+    int assumed = 0;
+    for (int i = 0; i < TIME_ITEM_COUNT; i++)
+        assumed += prediction->time.item_seconds[i] > 0 &&
+                   step_time_basis(&prediction->input, (enum time_item)i) == BASIS_ASSUMED;
+    if (assumed > 0)
+        add(array, "the step time is a roofline with the efficiencies of the hardware file");
+}
+
+json_t *report_assumptions_json(const struct prediction *prediction)
+{
+    json_t *ret = json_array();
+    const struct plan *plan = &prediction->plan;
+    char text[256], routing[64];
+    if (plan->model.moe.experts > 0) {
+        routing_format(&plan->routing, routing, sizeof routing);
+        (void)snprintf(text, sizeof text, "%s routing; the upper bound holds with probability %g",
+                       routing, plan->routing_quantile);
+        add(ret, text);
+    }
+    if (plan->model.mtp_layers > 0 && !plan->model.mtp_trained)
+        add(ret, "the multi-token-prediction layers are not trained (model.mtp=1 trains them)");
+    if (plan->model.vision.depth > 0 && !plan->model.vision_trained)
+        add(ret, "the vision tower takes no part (model.vision=trained trains it)");
+    add_assumed_items(prediction, ret);
+    add_assumed_times(prediction, ret);
+    return ret;
+}

@@ -1,0 +1,105 @@
+/* The budget as text: per group of equal ranks, item by item, with the formula and its numbers. */
+#include "base/item.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "planner/report/rank_json.h"
+#include "planner/report/table.h"
+#include "planner/report/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS_TEXT_MAX = 4096 };
+
+static void print_item(const struct prediction *prediction, const struct rank_budget *rank,
+                       enum item item, struct table *table)
+{
+    char formula[FORMULA_MAX] = "", live[32], most[32];
+    budget_formula(&prediction->input, rank, item, formula, sizeof formula);
+    table_cell(table, "%s", item_infos[item].name);
+    table_cell(table, "%s", category_names[item_infos[item].category]);
+    table_cell(table, "%s", units_format_count(live, sizeof live, rank->item_bytes[item]));
+    table_cell(table, "%s", units_format_count(most, sizeof most, rank->item_max_bytes[item]));
+    table_cell(table, "%s", basis_names[budget_basis(&prediction->input, item)]);
+    table_cell(table, "%s", formula);
+}
+
+static void print_items(const struct prediction *prediction, const struct rank_budget *rank,
+                        FILE *out)
+{
+    struct table table = { .columns = 6, .left = 1u | 2u | 1u << 4 | 1u << 5 };
+    static const char *const heads[] = { "item",        "category", "bytes at the peak",
+                                         "own maximum", "basis",    "formula" };
+    char total[32];
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        table_cell(&table, "%s", heads[i]);
+    for (int i = 0; i < ITEM_COUNT; i++)
+        if (rank->item_bytes[i] > 0 || rank->item_max_bytes[i] > 0)
+            print_item(prediction, rank, (enum item)i, &table);
+    table_cell(&table, "peak");
+    table_cell(&table, "%s", "");
+    table_cell(&table, "%s", units_format_count(total, sizeof total, rank->peak_bytes));
+    table_cell(&table, "%s", "");
+    table_cell(&table, "%s", "");
+    table_cell(&table, "= %s", units_format_gb(total, sizeof total, rank->peak_bytes, 2));
+    table_print(&table, "", out);
+    table_done(&table);
+}
+
+static void print_group(const struct prediction *prediction, const struct rank_budget *rank,
+                        const char *ranks, FILE *out)
+{
+    char phase[64], line[256 + sizeof phase];
+    phase_format(&rank->peak_phase, phase, sizeof phase);
+    (void)fprintf(out, "\n%s %s, stage %d: peak at %s\n", strpbrk(ranks, "-,") ? "ranks" : "rank",
+                  ranks, rank->stage, phase);
+    print_items(prediction, rank, out);
+    if (prediction->plan.model.moe.experts == 0)
+        return;
+    char rows[32], upper[32];
+    (void)snprintf(line, sizeof line, "routed rows a layer and micro-batch %s, at most %s",
+                   units_format_count(rows, sizeof rows, rank->routed_rows),
+                   units_format_count(upper, sizeof upper, rank->routed_rows_upper));
+    text_wrap("", line, 0, out);
+}
+
+static void print_phases(const struct prediction *prediction, const struct rank_budget *rank,
+                         FILE *out)
+{
+    struct phase_bytes *phases = calloc(REPORT_MAX_PHASES, sizeof *phases);
+    struct table table = { .columns = 2, .left = 1u };
+    if (!phases)
+        return;
+    size_t count = budget_phases(&prediction->input, rank->stage, phases, REPORT_MAX_PHASES);
+    table_cell(&table, "phase");
+    table_cell(&table, "bytes");
+    for (size_t i = 0; i < count && i < REPORT_MAX_PHASES; i++) {
+        char phase[64], bytes[32];
+        phase_format(&phases[i].phase, phase, sizeof phase);
+        table_cell(&table, "%s", phase);
+        table_cell(&table, "%s", units_format_count(bytes, sizeof bytes, phases[i].bytes));
+    }
+    (void)fputc('\n', out);
+    table_print(&table, "", out);
+    table_done(&table);
+    free(phases);
+}
+
+void report_budget_text(const struct prediction *prediction, int rank, struct text_style style)
+{
+    char ranks[RANKS_TEXT_MAX];
+    report_head_text(prediction, style.out);
+    (void)fputc('\n', style.out);
+    report_verdict_text(prediction, style);
+    if (rank >= 0) {
+        const struct rank_budget *group = prediction_rank(prediction, rank);
+        (void)snprintf(ranks, sizeof ranks, "%d", rank);
+        print_group(prediction, group, ranks, style.out);
+        print_phases(prediction, group, style.out);
+        return;
+    }
+    for (int i = 0; i < prediction->budget.count; i++) {
+        budget_group_ranks(&prediction->input, &prediction->budget, i, ranks, sizeof ranks);
+        print_group(prediction, &prediction->budget.groups[i], ranks, style.out);
+    }
+}

@@ -1,0 +1,31 @@
+/* json.h - the documents of the contract: rankfit.plan/1 and rankfit.budget/1. Key order is that of
+ * the contract; numbers are base units. Returned objects belong to the caller; NULL without memory.
+ */
+#ifndef RANKFIT_PLANNER_REPORT_JSON_H
+#define RANKFIT_PLANNER_REPORT_JSON_H
+
+#include "base/diag.h"
+#include "planner/derive/derive.h"
+#include "planner/report/prediction.h"
+
+#include <jansson.h>
+
+/* rankfit.plan/1 with candidates and search; `answer` is what derived the plan. */
+json_t *report_plan_json(const struct prediction *prediction, const struct answer *answer,
+                         const struct diag_list *warnings);
+
+/* The plan file: inputs by value and the recommended layout with its prediction, no candidates. */
+json_t *report_plan_file(const struct prediction *prediction, const struct answer *answer);
+
+/* rankfit.budget/1; rank -1: all, phases of the worst. */
+json_t *report_budget_json(const struct prediction *prediction, int rank);
+
+/* The counts of a model, with name and sizes (rankfit.explain/1's "model"). */
+json_t *report_model_json(const struct model *model);
+
+/* Parts shared with other documents. */
+json_t *json_bytes(uint64_t bytes);
+json_t *json_number(double value);
+json_t *json_phase(const struct phase *phase);
+
+#endif

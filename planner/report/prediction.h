@@ -1,0 +1,34 @@
+/* prediction.h - a plan together with everything the planner says about it: every rank's budget,
+ * the step time, the verdict. What the reports, `run` and `compare` share. No printing. */
+#ifndef RANKFIT_PLANNER_REPORT_PREDICTION_H
+#define RANKFIT_PLANNER_REPORT_PREDICTION_H
+
+#include "base/plan/plan.h"
+#include "planner/budget/budget.h"
+#include "planner/derive/derive.h"
+#include "planner/time/step_time.h"
+
+struct prediction {
+    struct plan plan;
+    struct model_sizes sizes;
+    struct budget_input input; /* refers to plan and sizes above */
+    struct budget budget;
+    struct step_time time;
+    uint64_t limit_bytes, memory_bytes;
+    enum verdict verdict;
+};
+
+/* Fills everything but `plan`, which must be there. The structure must not be moved afterwards. */
+void prediction_compute(struct prediction *prediction);
+
+/* The question that a plan answers; refers to the prediction. */
+void prediction_question(const struct prediction *prediction, struct question *ret);
+
+/* The group that is worst, and the group of one rank. */
+const struct rank_budget *prediction_worst(const struct prediction *prediction);
+const struct rank_budget *prediction_rank(const struct prediction *prediction, int rank);
+
+/* True when some size is beyond 64 bits: nothing that was computed means anything then. */
+bool prediction_overflowed(const struct prediction *prediction);
+
+#endif

@@ -1,0 +1,139 @@
+#include "planner/report/rank_json.h"
+
+#include "base/item.h"
+#include "planner/report/json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS_TEXT_MAX = 4096 };
+
+static json_t *or_null(int value)
+{
+    return value < 0 ? json_null() : json_integer(value);
+}
+
+json_t *json_phase(const struct phase *phase)
+{
+    json_t *ret =
+        json_pack("{s:s, s:i}", "kind", phase_kind_names[phase->kind], "stage", phase->stage);
+    json_object_set_new(ret, "micro_batch", or_null(phase->micro_batch));
+    json_object_set_new(ret, "layer", or_null(phase->layer));
+    return ret;
+}
+
+static json_t *items_json(const struct prediction *prediction, const struct rank_budget *rank)
+{
+    json_t *ret = json_array();
+    for (int i = 0; i < ITEM_COUNT; i++) {
+        enum item item = (enum item)i;
+        char formula[FORMULA_MAX] = "";
+        if (rank->item_bytes[i] == 0 && rank->item_max_bytes[i] == 0)
+            continue;
+        budget_formula(&prediction->input, rank, item, formula, sizeof formula);
+        json_t *entry = json_object();
+        json_object_set_new(entry, "name", json_string(item_infos[i].name));
+        json_object_set_new(entry, "category", json_string(category_names[item_infos[i].category]));
+        json_object_set_new(entry, "basis",
+                            json_string(basis_names[budget_basis(&prediction->input, item)]));
+        json_object_set_new(entry, "bytes", json_bytes(rank->item_bytes[i]));
+        json_object_set_new(entry, "max_bytes", json_bytes(rank->item_max_bytes[i]));
+        json_object_set_new(entry, "formula", json_string(formula));
+        json_array_append_new(ret, entry);
+    }
+    return ret;
+}
+
+static json_t *rank_json(const struct prediction *prediction, const struct rank_budget *budget,
+                         int rank, const char *ranks)
+{
+    json_t *ret = json_object();
+    json_object_set_new(ret, "rank", json_integer(rank));
+    json_object_set_new(ret, "ranks", json_string(ranks));
+    json_object_set_new(ret, "stage", json_integer(budget->stage));
+    for (int i = 0; i < CATEGORY_COUNT; i++) {
+        char key[32];
+        (void)snprintf(key, sizeof key, "%s_bytes", category_names[i]);
+        json_object_set_new(ret, key, json_bytes(budget->category_bytes[i]));
+    }
+    json_object_set_new(ret, "arena_bytes", json_bytes(budget->arena_bytes));
+    json_object_set_new(ret, "peak_bytes", json_bytes(budget->peak_bytes));
+    json_object_set_new(ret, "peak_upper_bytes", json_bytes(budget->peak_upper_bytes));
+    json_object_set_new(ret, "peak_phase", json_phase(&budget->peak_phase));
+    json_object_set_new(ret, "host_bytes", json_bytes(budget->host_bytes));
+    json_object_set_new(ret, "routed_rows", json_bytes(budget->routed_rows));
+    json_object_set_new(ret, "routed_rows_upper", json_bytes(budget->routed_rows_upper));
+    json_object_set_new(ret, "items", items_json(prediction, budget));
+    return ret;
+}
+
+json_t *report_ranks_json(const struct prediction *prediction, int rank)
+{
+    json_t *ret = json_array();
+    char ranks[RANKS_TEXT_MAX];
+    if (rank >= 0) {
+        (void)snprintf(ranks, sizeof ranks, "%d", rank);
+        json_array_append_new(
+            ret, rank_json(prediction, prediction_rank(prediction, rank), rank, ranks));
+        return ret;
+    }
+    for (int i = 0; i < prediction->budget.count; i++) {
+        const struct rank_budget *group = &prediction->budget.groups[i];
+        budget_group_ranks(&prediction->input, &prediction->budget, i, ranks, sizeof ranks);
+        json_array_append_new(ret, rank_json(prediction, group, group->rank, ranks));
+    }
+    return ret;
+}
+
+json_t *report_phases_json(const struct prediction *prediction, const struct rank_budget *rank)
+{
+    json_t *ret = json_array();
+    struct phase_bytes *phases = calloc(REPORT_MAX_PHASES, sizeof *phases);
+    if (!phases)
+        return ret;
+    size_t count = budget_phases(&prediction->input, rank->stage, phases, REPORT_MAX_PHASES);
+    for (size_t i = 0; i < count && i < REPORT_MAX_PHASES; i++) {
+        json_t *entry = json_object();
+        json_object_set_new(entry, "phase", json_phase(&phases[i].phase));
+        json_object_set_new(entry, "bytes", json_bytes(phases[i].bytes));
+        json_array_append_new(ret, entry);
+    }
+    free(phases);
+    return ret;
+}
+
+static json_t *time_items_json(const struct budget_input *input, const struct step_time *time)
+{
+    json_t *ret = json_array();
+    for (int i = 0; i < TIME_ITEM_COUNT; i++) {
+        enum time_item item = (enum time_item)i;
+        char formula[FORMULA_MAX] = "";
+        step_time_formula(input, time, item, formula, sizeof formula);
+        json_t *entry = json_pack("{s:s}", "name", time_item_names[i]);
+        json_object_set_new(entry, "seconds", json_number(time->item_seconds[i]));
+        json_object_set_new(entry, "basis", json_string(basis_names[step_time_basis(input, item)]));
+        json_object_set_new(entry, "formula", json_string(formula));
+        json_array_append_new(ret, entry);
+    }
+    return ret;
+}
+
+json_t *report_step_json(const struct budget_input *input, const struct step_time *time, bool full)
+{
+    json_t *ret = json_object();
+    json_object_set_new(ret, "seconds", json_number(time->seconds));
+    json_object_set_new(ret, "model_tflops_per_gpu",
+                        json_number(time->model_flops_per_second_per_gpu / 1e12));
+    json_object_set_new(ret, "hardware_tflops_per_gpu",
+                        json_number(time->hardware_flops_per_second_per_gpu / 1e12));
+    json_object_set_new(ret, "mfu", json_number(time->mfu));
+    json_object_set_new(ret, "hfu", json_number(time->hfu));
+    json_object_set_new(ret, "tokens_per_second_per_gpu",
+                        json_number(time->tokens_per_second_per_gpu));
+    json_object_set_new(ret, "bubble_fraction", json_number(time->bubble_fraction));
+    json_object_set_new(ret, "exposed_communication_seconds",
+                        json_number(time->exposed_communication_seconds));
+    if (full)
+        json_object_set_new(ret, "items", time_items_json(input, time));
+    return ret;
+}

@@ -1,0 +1,18 @@
+/* rank_json.h - the parts of a report that speak of ranks and of time: ranks with their items,
+ * phases, step time. Internal to planner/report. */
+#ifndef RANKFIT_PLANNER_REPORT_RANK_JSON_H
+#define RANKFIT_PLANNER_REPORT_RANK_JSON_H
+
+#include "planner/report/prediction.h"
+
+#include <jansson.h>
+
+enum { REPORT_MAX_PHASES = 8192, FORMULA_MAX = 512 };
+
+/* One entry for each group of equal ranks; rank >= 0: that rank alone. */
+json_t *report_ranks_json(const struct prediction *prediction, int rank);
+json_t *report_phases_json(const struct prediction *prediction, const struct rank_budget *rank);
+/* full: with one entry and formula an item. */
+json_t *report_step_json(const struct budget_input *input, const struct step_time *time, bool full);
+
+#endif

@@ -1,0 +1,55 @@
+#include "planner/report/run_text.h"
+
+#include "base/text.h"
+#include "base/units.h"
+#include "planner/report/table.h"
+
+enum { STEPS_SHOWN = 8 };
+
+static void print_layout(const struct prediction *prediction, FILE *out)
+{
+    char degrees[256], primitives[256];
+    const struct plan *plan = &prediction->plan;
+    format_degrees(&plan->choices.layout, "  ", degrees, sizeof degrees);
+    format_primitives(&plan->model, &plan->choices.primitives, primitives, sizeof primitives);
+    (void)fprintf(out, "%-*s%s    %s\n", TEXT_MARGIN, "layout", degrees, primitives);
+}
+
+/* The first and the last steps when there are many. */
+static void print_steps(const struct prediction *prediction, const struct measured_rank *rank,
+                        FILE *out)
+{
+    struct table table = { .columns = 4 };
+    const struct plan *plan = &prediction->plan;
+    double tokens = (double)plan->global_batch * (double)plan->seq_tokens;
+    table_cell(&table, "number");
+    table_cell(&table, "loss");
+    table_cell(&table, "time");
+    table_cell(&table, "tokens/s");
+    for (size_t i = 0; i < rank->steps; i++) {
+        char seconds[32], rate[32];
+        if (i >= STEPS_SHOWN / 2 && i + STEPS_SHOWN / 2 < rank->steps)
+            continue;
+        table_cell(&table, "%zu", i + 1);
+        table_cell(&table, "%.4f", rank->loss[i]);
+        table_cell(&table, "%s",
+                   units_format_seconds(seconds, sizeof seconds, rank->step_seconds[i]));
+        double per_second = rank->step_seconds[i] > 0 ? tokens / rank->step_seconds[i] : 0;
+        table_cell(&table, "%s", units_format_count(rate, sizeof rate, (uint64_t)per_second));
+    }
+    table_print(&table, "steps", out);
+    table_done(&table);
+}
+
+void report_run_text(const struct prediction *prediction, const struct measurement *measurement,
+                     struct text_style style)
+{
+    report_head_text(prediction, style.out);
+    (void)fputc('\n', style.out);
+    (void)fprintf(style.out, "%-*s%zu ranks on %s (%s)\n", TEXT_MARGIN, "ran",
+                  measurement->rank_count, measurement->device, measurement->backend);
+    print_layout(prediction, style.out);
+    if (measurement->rank_count > 0)
+        print_steps(prediction, &measurement->ranks[0], style.out);
+    (void)fputc('\n', style.out);
+}

@@ -1,0 +1,250 @@
+#include "planner/report/text.h"
+
+#include "base/item.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "planner/report/table.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LINE_MAX_BYTES = 512, RANKS_SHOWN_MAX = 48, OTHERS_SHOWN = 4, CHOICE_WIDTH = 8 };
+
+void format_degrees(const struct layout *layout, const char *gap, char *ret, size_t size)
+{
+    size_t used = 0;
+    text_append(ret, size, &used, "tp %d%spp %d", layout->tp, gap, layout->pp);
+    if (layout->vpp > 1)
+        text_append(ret, size, &used, "%svpp %d", gap, layout->vpp);
+    text_append(ret, size, &used, "%sep %d", gap, layout->ep);
+    if (layout->etp > 1)
+        text_append(ret, size, &used, "%setp %d", gap, layout->etp);
+    text_append(ret, size, &used, "%scp %d%sdp %d", gap, layout->cp, gap, layout_dp(layout));
+}
+
+static void append_moe(const struct primitives *p, char *ret, size_t size, size_t *used)
+{
+    if (p->moe == MOE_CHUNKED)
+        text_append(ret, size, used, ", %d expert chunks", p->moe_chunks);
+    else if (p->moe == MOE_CAPPED)
+        text_append(ret, size, used, ", capped experts");
+}
+
+void format_primitives(const struct model *model, const struct primitives *p, char *ret,
+                       size_t size)
+{
+    static const char *const losses[LOSS_COUNT] = { "full logits", "linear CE", "ring DTP" };
+    size_t used = 0;
+    text_append(ret, size, &used, "%s, ", sharding_names[p->sharding]);
+    if (p->recompute_layers > 0 && p->recompute != RECOMPUTE_NONE)
+        text_append(ret, size, &used, "%s recompute of %d layers, ", recompute_names[p->recompute],
+                    p->recompute_layers);
+    else
+        text_append(ret, size, &used, "%s recompute, ", recompute_names[p->recompute]);
+    text_append(ret, size, &used, "%s", losses[p->loss]);
+    if (model->moe.experts > 0)
+        append_moe(p, ret, size, &used);
+    for (int i = 0; i < OFFLOAD_COUNT; i++)
+        if (p->offload & 1u << i)
+            text_append(ret, size, &used, ", %s offloaded", offload_names[i]);
+}
+
+static void format_params(uint64_t params, char *ret, size_t size)
+{
+    if (params >= UINT64_C(1000000000))
+        (void)snprintf(ret, size, "%.2f B", (double)params / 1e9);
+    else
+        (void)snprintf(ret, size, "%.2f M", (double)params / 1e6);
+}
+
+void report_head_text(const struct prediction *prediction, FILE *out)
+{
+    const struct plan *plan = &prediction->plan;
+    char total[32], active[32], usable[32], tokens[32];
+    format_params(prediction->sizes.counts.total, total, sizeof total);
+    format_params(prediction->sizes.counts.active, active, sizeof active);
+    units_format_gb(usable, sizeof usable, prediction->memory_bytes, 1);
+    units_format_count(tokens, sizeof tokens, plan->seq_tokens);
+    (void)fprintf(out, "%s, %s parameters, %s active    %d x %s (%s usable)    %s tokens\n",
+                  plan->model.title[0] ? plan->model.title : plan->model.name, total, active,
+                  plan->gpus, plan->hardware.gpu[0] ? plan->hardware.gpu : plan->hardware.name,
+                  usable, tokens);
+}
+
+static const char *colour_of(enum verdict verdict)
+{
+    switch (verdict) {
+    case VERDICT_FITS:
+        return "\033[32m";
+    case VERDICT_TIGHT:
+        return "\033[33m";
+    case VERDICT_DOES_NOT_FIT:
+        return "\033[31m";
+    }
+    return "";
+}
+
+/* The verdict in the margin, the layout beside it, the worst rank under it. */
+void report_verdict_text(const struct prediction *prediction, struct text_style style)
+{
+    static const char *const words[] = { "fits", "tight", "" };
+    const struct plan *plan = &prediction->plan;
+    const struct rank_budget *worst = prediction_worst(prediction);
+    char degrees[LINE_MAX_BYTES], primitives[LINE_MAX_BYTES], phase[64];
+    format_degrees(&plan->choices.layout, "  ", degrees, sizeof degrees);
+    format_primitives(&plan->model, &plan->choices.primitives, primitives, sizeof primitives);
+    phase_format(&worst->peak_phase, phase, sizeof phase);
+    const char *colour = style.colour ? colour_of(prediction->verdict) : "";
+    const char *plain = style.colour ? "\033[0m" : "";
+    if (prediction->verdict == VERDICT_DOES_NOT_FIT)
+        (void)fprintf(style.out, "%sdoes not fit%s\n", colour, plain);
+    (void)fprintf(style.out, "%s%-*s%s%s    %s\n", colour, TEXT_MARGIN, words[prediction->verdict],
+                  plain, degrees, primitives);
+    struct scale scale = scale_for(worst->peak_bytes);
+    bool over = worst->peak_bytes > prediction->limit_bytes;
+    uint64_t spare = over ? worst->peak_bytes - prediction->limit_bytes
+                          : prediction->limit_bytes - worst->peak_bytes;
+    struct scale spare_scale = scale_for(spare);
+    (void)fprintf(style.out, "%*sworst rank %d: %.*f %s at %s, %.*f %s %s\n", TEXT_MARGIN, "",
+                  worst->rank, scale.decimals, scaled(scale, worst->peak_bytes), scale.unit, phase,
+                  spare_scale.decimals, scaled(spare_scale, spare), spare_scale.unit,
+                  over ? "too much" : "spare");
+    if (worst->peak_upper_bytes > worst->peak_bytes)
+        (void)fprintf(style.out, "%*supper bound %.*f %s, limit %.*f %s\n", TEXT_MARGIN, "",
+                      scale.decimals, scaled(scale, worst->peak_upper_bytes), scale.unit,
+                      scale.decimals, scaled(scale, prediction->limit_bytes), scale.unit);
+}
+
+/* "ep=8" becomes "ep 8", padded so that the reasons line up. */
+static void print_reasons(const struct answer *answer, FILE *out)
+{
+    int width = CHOICE_WIDTH;
+    for (int i = 0; i < answer->reason_count; i++) {
+        int length = (int)strlen(answer->reasons[i].choice);
+        width = length > width && length < 24 ? length : width;
+    }
+    for (int i = 0; i < answer->reason_count; i++) {
+        char choice[64], line[LINE_MAX_BYTES];
+        (void)text_copy(choice, sizeof choice, answer->reasons[i].choice);
+        char *equals = strchr(choice, '=');
+        if (equals)
+            *equals = ' ';
+        (void)snprintf(line, sizeof line, "%-*s %s", width, choice, answer->reasons[i].because);
+        text_wrap(i == 0 ? "why" : "", line, width + 1, out);
+    }
+}
+
+static void print_nearest(const struct answer *answer, FILE *out)
+{
+    for (int i = 0; i < answer->nearest_count; i++) {
+        const struct nearest *nearest = &answer->nearest[i];
+        char line[LINE_MAX_BYTES], size[32];
+        units_format_gb(size, sizeof size, nearest->peak_bytes, 1);
+        (void)snprintf(line, sizeof line, "%s (%s)", nearest->change, size);
+        text_wrap(i == 0 ? "nearest" : "", line, 4, out);
+    }
+}
+
+/* A list of ranks too long for a line says how many there are instead. */
+static void format_ranks(const struct prediction *prediction, int group, char *ret, size_t size)
+{
+    char ranks[4096];
+    budget_group_ranks(&prediction->input, &prediction->budget, group, ranks, sizeof ranks);
+    if (strlen(ranks) <= RANKS_SHOWN_MAX)
+        (void)snprintf(ret, size, "rank%s %s", strpbrk(ranks, "-,") ? "s" : "", ranks);
+    else
+        (void)snprintf(ret, size, "ranks %.*s...", RANKS_SHOWN_MAX - 8, ranks);
+}
+
+static void print_memory(const struct prediction *prediction, FILE *out)
+{
+    struct scale scale = scale_for(prediction_worst(prediction)->peak_bytes);
+    struct table table = { .columns = CATEGORY_COUNT + 2, .left = 1u };
+    table_cell(&table, "%-18s", scale.unit);
+    for (int i = 0; i < CATEGORY_COUNT; i++)
+        table_cell(&table, "%s", category_names[i]);
+    table_cell(&table, "%7s", "peak");
+    for (int group = 0; group < prediction->budget.count; group++) {
+        const struct rank_budget *rank = &prediction->budget.groups[group];
+        char ranks[64];
+        format_ranks(prediction, group, ranks, sizeof ranks);
+        table_cell(&table, "%s", ranks);
+        for (int i = 0; i < CATEGORY_COUNT; i++)
+            table_cell(&table, "%.*f", scale.decimals, scaled(scale, rank->category_bytes[i]));
+        table_cell(&table, "%.*f", scale.decimals, scaled(scale, rank->peak_bytes));
+    }
+    table_print(&table, "memory", out);
+    table_done(&table);
+}
+
+static double percent_of(double part, double whole)
+{
+    return whole > 0 ? 100 * part / whole : 0;
+}
+
+static void print_step(const struct step_time *time, FILE *out)
+{
+    char seconds[32], tokens[32];
+    double bubble = time->item_seconds[TIME_BUBBLE];
+    double optimizer = time->item_seconds[TIME_OPTIMIZER];
+    double exposed = time->exposed_communication_seconds;
+    units_format_seconds(seconds, sizeof seconds, time->seconds);
+    units_format_count(tokens, sizeof tokens, (uint64_t)llround(time->tokens_per_second_per_gpu));
+    (void)fprintf(
+        out,
+        "%-*s%s   %.3g model TFLOP/s per GPU (MFU %.1f %%, HFU %.1f %%)   %s tokens/s per "
+        "GPU\n",
+        TEXT_MARGIN, "step", seconds, time->model_flops_per_second_per_gpu / 1e12, 100 * time->mfu,
+        100 * time->hfu, tokens);
+    (void)fprintf(out,
+                  "%*scompute %.0f %%, exposed communication %.0f %%, bubble %.0f %%, optimizer "
+                  "%.0f %%\n",
+                  TEXT_MARGIN, "",
+                  percent_of(time->seconds - exposed - bubble - optimizer, time->seconds),
+                  percent_of(exposed, time->seconds), percent_of(bubble, time->seconds),
+                  percent_of(optimizer, time->seconds));
+}
+
+/* Two runners-up a line: layout, peak, and how much slower than the recommended. */
+static void print_others(const struct prediction *prediction, const struct answer *answer,
+                         FILE *out)
+{
+    struct table table = { .columns = 4, .left = 1u };
+    for (int i = 0; i < answer->candidate_count && i < OTHERS_SHOWN; i++) {
+        const struct candidate *other = &answer->candidates[i];
+        char degrees[LINE_MAX_BYTES], size[32], primitives[LINE_MAX_BYTES];
+        double speed = other->time.tokens_per_second_per_gpu;
+        double best = prediction->time.tokens_per_second_per_gpu;
+        format_degrees(&other->choices.layout, " ", degrees, sizeof degrees);
+        format_primitives(&prediction->plan.model, &other->choices.primitives, primitives,
+                          sizeof primitives);
+        table_cell(&table, "%s", degrees);
+        table_cell(&table, "%s", units_format_gb(size, sizeof size, other->worst.peak_bytes, 1));
+        table_cell(&table, "%+.0f %%", percent_of(speed - best, best));
+        table_cell(&table, "%s", primitives);
+    }
+    table.left |= 1u << 3;
+    if (table.cell_count > 0)
+        table_print(&table, "others", out);
+    table_done(&table);
+}
+
+void report_plan_text(const struct prediction *prediction, const struct answer *answer,
+                      struct text_style style)
+{
+    FILE *out = style.out;
+    report_head_text(prediction, out);
+    (void)fputc('\n', out);
+    report_verdict_text(prediction, style);
+    print_reasons(answer, out);
+    if (answer->binding[0] && prediction->verdict != VERDICT_FITS)
+        text_wrap("limit", answer->binding, 0, out);
+    print_nearest(answer, out);
+    print_memory(prediction, out);
+    print_step(&prediction->time, out);
+    print_others(prediction, answer, out);
+    (void)fprintf(out,
+                  "%-*srankfit plan ... -o plan.yaml; rankfit budget plan.yaml; rankfit run "
+                  "plan.yaml\n",
+                  TEXT_MARGIN, "next");
+}
