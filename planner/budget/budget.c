@@ -84,17 +84,13 @@ static void group_compute(const struct budget_input *in, const struct stage *sta
                           uint64_t upper, struct rank_budget *ret)
 {
     struct timeline_request request = { in, stage, point, NULL };
-    struct timeline_result result;
-    timeline_walk(&request, NULL, &result);
+    struct timeline_result result, high;
+    timeline_walk_both(&request, upper, &result, &high);
     fill(&result, ret);
     ret->stage = stage->index;
     ret->routed_rows = point;
     ret->routed_rows_upper = upper;
-    if (upper != point) {
-        request.received = upper;
-        timeline_walk(&request, NULL, &result);
-    }
-    ret->peak_upper_bytes = with_doubt(&result);
+    ret->peak_upper_bytes = with_doubt(&high);
 }
 
 static int ranks_a_stage(const struct layout *l)

@@ -111,5 +111,8 @@ struct timeline_sink {
 };
 void timeline_walk(const struct timeline_request *request, const struct timeline_sink *sink,
                    struct timeline_result *ret);
+/* The same, and once more with `upper` rows received in every layer. */
+void timeline_walk_both(const struct timeline_request *request, uint64_t upper,
+                        struct timeline_result *ret, struct timeline_result *ret_upper);
 
 #endif

@@ -28,60 +28,100 @@ struct walk {
     struct timeline_result *ret;
     struct in_flight flight;
     struct residency_shape shape;
-    uint64_t rows; /* received rows that `shape` and `kinds` stand for */
+    uint64_t received; /* rows of every layer, unless measured */
+    uint64_t rows;     /* received rows that `shape` and `kinds` stand for */
     struct kind kinds[MIXER_COUNT][FFN_COUNT];
     uint64_t window[MAX_USES]; /* gathered bytes alive while a use of a unit is current */
     int uses, use;
     uint64_t now[ITEM_COUNT]; /* alive throughout the phase */
+    uint64_t steady;          /* sum of the items that do not change from layer to layer */
     uint64_t saved_before;    /* bytes saved by the layers before the current one */
     uint64_t pending;         /* two streams: gradient buffers of the unit before */
 };
 
-/* A phase whose only tensors are those in `now`. */
-static void observe_total(struct walk *w, const struct phase *phase, const uint64_t *live)
+/* Items that change from layer to layer are neighbours; the others are summed when they change. */
+enum { FIRST_MOVING = ITEM_CHECKPOINTS, LAST_MOVING = ITEM_GATHERED_GRADIENTS };
+
+static bool is_moving(int item)
 {
-    uint64_t total = 0;
-    for (int i = 0; i < ITEM_COUNT; i++)
-        total = add_sat(total, live[i]);
-    if (total > w->ret->peak) {
-        w->ret->peak = total;
-        w->ret->phase = *phase;
-        memcpy(w->ret->item, live, sizeof w->ret->item);
+    return item >= FIRST_MOVING && item <= LAST_MOVING;
+}
+
+static void raise_to(uint64_t *max, uint64_t bytes)
+{
+    *max = bytes > *max ? bytes : *max;
+}
+
+/* To be called when an item changed that is not moving. */
+static void settle(struct walk *w)
+{
+    w->steady = 0;
+    for (int i = 0; i < ITEM_COUNT; i++) {
+        if (is_moving(i))
+            continue;
+        w->steady = add_sat(w->steady, w->now[i]);
+        raise_to(&w->ret->max[i], w->now[i]);
     }
+}
+
+static uint64_t sum_now(struct walk *w)
+{
+    uint64_t total = w->steady;
+    for (int i = FIRST_MOVING; i <= LAST_MOVING; i++) {
+        total = add_sat(total, w->now[i]);
+        raise_to(&w->ret->max[i], w->now[i]);
+    }
+    return total;
+}
+
+/* Reports a phase; true when it is the fullest so far. */
+static bool is_peak(struct walk *w, const struct phase *phase, uint64_t total)
+{
     if (w->sink)
         w->sink->phase(w->sink->context, phase, total);
+    if (total <= w->ret->peak)
+        return false;
+    w->ret->peak = total;
+    w->ret->phase = *phase;
+    memcpy(w->ret->item, w->now, sizeof w->ret->item);
+    return true;
 }
 
-static void observe_max(struct walk *w, const uint64_t *live)
-{
-    for (int i = 0; i < ITEM_COUNT; i++)
-        if (live[i] > w->ret->max[i])
-            w->ret->max[i] = live[i];
-}
-
+/* A phase whose only tensors are those in `now`. */
 static void observe(struct walk *w, const struct phase *phase)
 {
-    observe_max(w, w->now);
-    observe_total(w, phase, w->now);
+    (void)is_peak(w, phase, sum_now(w));
 }
 
-/* A phase inside a layer: the table's fullest step on top of `now`, and each owner's own maximum.
- * `output`: the item that the layer's output belongs to; ITEM_COUNT: it is counted already. */
+/* A phase inside a layer: the table's fullest step on top of `now`. `output`: the item that the
+ * layer's output belongs to; ITEM_COUNT: it is counted already. */
 static void observe_layer(struct walk *w, const struct phase *phase, const struct residency *table,
                           enum item output)
 {
-    uint64_t live[ITEM_COUNT], most[ITEM_COUNT];
-    memcpy(live, w->now, sizeof live);
-    memcpy(most, w->now, sizeof most);
+    const uint64_t *live = table->live[table->peak_step];
+    uint64_t total = add_sat(sum_now(w), table->peak), saved = table->max[OWNER_SAVED];
+    if (output == ITEM_COUNT)
+        total -= live[OWNER_OUTPUT];
+    else
+        raise_to(&w->ret->max[output], add_sat(w->now[output], table->max[OWNER_OUTPUT]));
+    raise_to(&w->ret->max[ITEM_LAYER_SAVED], add_sat(w->now[ITEM_LAYER_SAVED], saved));
+    if (!is_peak(w, phase, total))
+        return;
     for (int owner = 0; owner < OWNER_COUNT; owner++) {
         enum item item = owner == OWNER_OUTPUT ? output : owner_item[owner];
-        if (item == ITEM_COUNT)
-            continue;
-        live[item] = add_sat(live[item], table->live[table->peak_step][owner]);
-        most[item] = add_sat(most[item], table->max[owner]);
+        if (item != ITEM_COUNT)
+            w->ret->item[item] = add_sat(w->ret->item[item], live[owner]);
     }
-    observe_max(w, most);
-    observe_total(w, phase, live);
+}
+
+/* Own maxima of what no other layer of the kind adds to. */
+static void raise_owners(struct walk *w, const struct residency *table)
+{
+    for (int owner = 0; owner < OWNER_COUNT; owner++) {
+        enum item item = owner_item[owner];
+        if (owner != OWNER_OUTPUT && owner != OWNER_SAVED)
+            raise_to(&w->ret->max[item], add_sat(w->now[item], table->max[owner]));
+    }
 }
 
 static const struct residency *residency_of(struct walk *w, int layer, enum residency_mode mode)
@@ -90,7 +130,7 @@ static const struct residency *residency_of(struct walk *w, int layer, enum resi
     int l = w->r->stage->first + layer;
     enum mixer mixer = (enum mixer)m->layer_mixer[l];
     enum ffn ffn = (enum ffn)m->layer_ffn[l];
-    uint64_t rows = w->r->layer_received ? w->r->layer_received[layer] : w->r->received;
+    uint64_t rows = w->r->layer_received ? w->r->layer_received[layer] : w->received;
     if (rows != w->rows) {
         w->rows = rows;
         working_shape(w->r->in, rows, &w->shape);
@@ -102,6 +142,7 @@ static const struct residency *residency_of(struct walk *w, int layer, enum resi
         working_shape_mixer(w->r->in, mixer, &w->shape);
         residency_evaluate(&w->shape, mixer, ffn, mode, &kind->mode[mode]);
         kind->done |= 1U << mode;
+        raise_owners(w, &kind->mode[mode]);
     }
     return &kind->mode[mode];
 }
@@ -255,12 +296,15 @@ static void walk_loss(struct walk *w)
     loss_bytes(w->r->in, &loss);
     w->now[ITEM_LOGITS] = loss.logits;
     w->now[ITEM_LOSS_WORKING] = loss.tiles > loss.normed ? loss.tiles : loss.normed;
+    settle(w);
     observe(w, &phase);
     w->now[ITEM_LOGITS] = 0;
     w->now[ITEM_LOSS_WORKING] = loss.stream;
     w->now[ITEM_LAYER_WORKING] = w->flight.checkpoint; /* dx */
+    settle(w);
     observe(w, &phase);
     w->now[ITEM_LOSS_WORKING] = 0;
+    settle(w);
     w->now[ITEM_GATHERED_WEIGHTS] = prefetched(w, &s->head, s->tied_copy ? &s->embedding : NULL);
     reduce_unit(w, &phase, &g);
 }
@@ -322,6 +366,7 @@ static void walk_end(struct walk *w)
 {
     struct phase phase = { PHASE_REDUCE, w->r->stage->index, 0, -1 };
     clear_micro_batch(w);
+    settle(w);
     w->now[ITEM_GATHERED_GRADIENTS] = reduce_receive_bytes(w->r->in, w->r->stage);
     observe(w, &phase);
     w->now[ITEM_GATHERED_GRADIENTS] = 0;
@@ -330,19 +375,11 @@ static void walk_end(struct walk *w)
 }
 
 static void walk_init(struct walk *w, const struct timeline_request *request,
-                      const struct timeline_sink *sink, struct timeline_result *ret)
+                      const struct timeline_sink *sink)
 {
-    memset(ret, 0, sizeof *ret);
     memset(w->now, 0, sizeof w->now);
     w->r = request;
     w->sink = sink;
-    w->ret = ret;
-    w->pending = 0;
-    w->rows = request->received;
-    working_shape(request->in, w->rows, &w->shape);
-    for (int i = 0; i < MIXER_COUNT; i++)
-        for (int j = 0; j < FFN_COUNT; j++)
-            w->kinds[i][j].done = 0;
     in_flight_init(request->in, request->stage, &w->flight);
     gather_windows(w);
     state_add(request->in, request->stage, w->now);
@@ -353,19 +390,47 @@ static void walk_init(struct walk *w, const struct timeline_request *request,
 
 /* Phases of the last micro-batch of the warm-up (forward) and the first to return (backward): the
  * stage holds the most then. */
+static void walk_step(struct walk *w, uint64_t received, struct timeline_result *ret)
+{
+    struct phase start = { PHASE_START, w->r->stage->index, 0, -1 };
+    memset(ret, 0, sizeof *ret);
+    w->ret = ret;
+    w->pending = 0;
+    w->use = 0;
+    w->rows = w->received = received;
+    working_shape(w->r->in, received, &w->shape);
+    for (int i = 0; i < MIXER_COUNT; i++)
+        for (int j = 0; j < FFN_COUNT; j++)
+            w->kinds[i][j].done = 0;
+    settle(w);
+    observe(w, &start);
+    w->now[ITEM_INPUTS] = mul_sat((uint64_t)w->flight.micro_batches, w->flight.inputs);
+    settle(w);
+    w->saved_before = other_saved_bytes(w);
+    walk_forward(w);
+    if (w->r->stage->has_head)
+        walk_loss(w);
+    walk_backward(w);
+    walk_end(w);
+    ret->host_bytes = w->flight.offloaded_bytes;
+}
+
 void timeline_walk(const struct timeline_request *request, const struct timeline_sink *sink,
                    struct timeline_result *ret)
 {
     struct walk w;
-    walk_init(&w, request, sink, ret);
-    struct phase start = { PHASE_START, request->stage->index, 0, -1 };
-    observe(&w, &start);
-    w.now[ITEM_INPUTS] = mul_sat((uint64_t)w.flight.micro_batches, w.flight.inputs);
-    w.saved_before = other_saved_bytes(&w);
-    walk_forward(&w);
-    if (request->stage->has_head)
-        walk_loss(&w);
-    walk_backward(&w);
-    walk_end(&w);
-    ret->host_bytes = w.flight.offloaded_bytes;
+    walk_init(&w, request, sink);
+    walk_step(&w, request->received, ret);
+}
+
+void timeline_walk_both(const struct timeline_request *request, uint64_t upper,
+                        struct timeline_result *ret, struct timeline_result *ret_upper)
+{
+    struct walk w;
+    walk_init(&w, request, NULL);
+    walk_step(&w, request->received, ret);
+    if (upper == request->received)
+        *ret_upper = *ret;
+    else
+        walk_step(&w, upper, ret_upper);
 }

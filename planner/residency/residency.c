@@ -94,8 +94,8 @@ static void add_table(const struct residency_table *table, const struct residenc
 
 static void find_peak(struct residency *ret)
 {
-    uint64_t peak = 0;
     memset(ret->max, 0, sizeof ret->max);
+    ret->peak = 0;
     ret->peak_step = 0;
     for (int step = 0; step < ret->steps; step++) {
         uint64_t total = 0;
@@ -104,8 +104,8 @@ static void find_peak(struct residency *ret)
             total = add_sat(total, bytes);
             ret->max[owner] = bytes > ret->max[owner] ? bytes : ret->max[owner];
         }
-        if (total > peak) {
-            peak = total;
+        if (total > ret->peak) {
+            ret->peak = total;
             ret->peak_step = step;
         }
     }

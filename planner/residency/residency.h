@@ -120,6 +120,7 @@ enum { RESIDENCY_MAX_STEPS = 40 };
 /* Bytes alive at every step of one layer in one mode. */
 struct residency {
     int steps, peak_step;
+    uint64_t peak; /* all owners at peak_step */
     uint64_t live[RESIDENCY_MAX_STEPS][OWNER_COUNT];
     uint64_t max[OWNER_COUNT]; /* own maximum of each owner */
     uint64_t kept;             /* bytes of the kept tensors */
