@@ -113,7 +113,7 @@ int escapes_rewrite(const char *text, size_t bytes, struct escapes *ret)
             continue;
         /* A backslash takes the next character with it, so that \" ends no string. */
         size_t taken = quoted && text[i] == '\\' && i + 1 < bytes && text[i + 1] != '\n' ? 2 : 1;
-        if (taken == 1 && text[i] == '"')
+        if (text[i] == '"')
             quoted = !quoted;
         for (; taken > 0; taken--, i++) {
             ret->text[ret->bytes++] = text[i];

@@ -57,18 +57,18 @@ static struct pos place(struct reader *reader, yaml_mark_t mark)
 }
 
 /* The reader of libyaml gives a byte offset and no mark. */
-static struct pos place_of_offset(const struct reader *reader, const char *text, size_t offset)
+static struct pos place_of_offset(struct reader *reader, const char *text, size_t offset)
 {
-    struct pos at = { reader->name, 1, 1 };
+    yaml_mark_t mark = { .index = offset };
     for (size_t i = 0; i < offset; i++) {
         if (text[i] == '\n') {
-            at.line++;
-            at.column = 1;
+            mark.line++;
+            mark.column = 0;
         } else if (((unsigned char)text[i] & 0xc0) != 0x80) {
-            at.column++;
+            mark.column++;
         }
     }
-    return at;
+    return place(reader, mark);
 }
 
 static void syntax_error(struct reader *reader)
@@ -81,8 +81,8 @@ static void syntax_error(struct reader *reader)
         const char *text = (const char *)parser->input.string.start;
         size_t bytes = (size_t)(parser->input.string.end - parser->input.string.start);
         size_t offset = parser->problem_offset < bytes ? parser->problem_offset : bytes;
-        diag_error(reader->reterr, place_of_offset(reader, text, offset), "not UTF-8 text: %s",
-                   parser->problem);
+        diag_error(reader->reterr, place_of_offset(reader, text, offset),
+                   "not plain UTF-8 text: %s", parser->problem);
     } else {
         diag_error(reader->reterr, place(reader, parser->problem_mark), "%s", parser->problem);
         if (parser->context)

@@ -54,6 +54,8 @@ static const char *const awkward[] = {
     "😀",
     "a😀b😀",
     "\u2028",
+    "\u2029 a",
+    "\ufffe",
     "\xc2\x85",
     "\ufeff",
     "12:30",

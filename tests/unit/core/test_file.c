@@ -239,6 +239,7 @@ static void test_rendered_scalars(void **state)
     assert_renders(json_string("1e6"), "\"1e6\"\n");
     assert_renders(json_string("Yes"), "\"Yes\"\n");
     assert_renders(json_string("a\tb\nc\x01\\\"é"), "\"a\\tb\\nc\\u0001\\\\\\\"é\"\n");
+    assert_renders(json_string("\ufeff\u2028"), "\"\\ufeff\\u2028\"\n");
     assert_renders(json_object(), "{}\n");
     assert_renders(json_array(), "[]\n");
 }
@@ -352,7 +353,7 @@ static void test_find_failures(void **state)
     free(text);
 }
 
-/* Notes names that begin with "test-" (the source tree's own data are listed too), checks order. */
+/* Notes names with "test-" in them (the source tree's own data are listed too), checks order. */
 struct seen {
     char names[128], last[128];
     bool sorted;
@@ -365,7 +366,7 @@ static void see(const char *name, const char *path, void *context)
     seen->sorted = seen->sorted && strcmp(seen->last, name) < 0;
     (void)snprintf(seen->last, sizeof seen->last, "%s", name);
     size_t used = strlen(seen->names);
-    if (strncmp(name, "test-", 5) == 0)
+    if (strstr(name, "test-"))
         (void)snprintf(seen->names + used, sizeof seen->names - used, "%s ", name);
 }
 
@@ -374,7 +375,12 @@ static void test_list(void **state)
     (void)state;
     struct diag_list errors = { 0 };
     struct seen seen = { .sorted = true };
+    char path[PATH_MAX];
     make_data();
+    /* A name of the source tree too: given once (names rise strictly), and the first place wins. */
+    put("data/hardware/h200.yaml", "a: 1\n");
+    assert_int_equal(file_find_data("hardware", "h200", path, sizeof path, &errors), 0);
+    assert_string_equal(path, "data/hardware/h200.yaml");
     assert_int_equal(file_list_data("hardware", see, &seen, &errors), 0);
     assert_string_equal(seen.names, "test-gpu-one test-gpu-two ");
     assert_true(seen.sorted);

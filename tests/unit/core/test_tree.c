@@ -249,6 +249,7 @@ static void test_error_texts(void **state)
         { "list as key", "? [a]\n: 1\n" },
         { "no key", "a: 1\n: 2\n" },
         { "not UTF-8", "a: 1\nb: é\xff\n" },
+        { "not UTF-8 behind a surrogate pair", "{\"a\": \"\\ud83d\\ude00\xff\"}" },
         { "half a surrogate pair", "{\"a\": \"\\ud83d\"}" },
         { "error behind surrogate pairs", "{\"a\": \"\\ud83d\\ude00\\ud83d\\ude00\", @}" },
         { "NUL in text", "a: \"b\\0c\"\n" },
@@ -260,6 +261,7 @@ static void test_error_texts(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         append_errors(out, cases[i].title, cases[i].text, strlen(cases[i].text));
     append_errors(out, "NUL in the file", "a: 1\n\0b: 2\n", 11);
+    append_errors(out, "NUL in a key", "\"a\\0\": 1\n", 9);
     assert_int_equal(fclose(out), 0);
     assert_golden("core/tree_errors.txt", text);
     free(text);
@@ -346,19 +348,18 @@ static void test_many_keys(void **state)
     free(text);
 }
 
-static const char typed[] =
-    "layers: abc\n"
-    "count: 600\n"
-    "batch: 1e6\n"
-    "half: 0.5\n"
-    "list: [1]\n"
-    "map: {a: 1}\n"
-    "flag: true\n"
-    "none: null\n"
-    "text: hello\n"
-    "quoted: \"12\"\n"
-    "nan: .nan\n"
-    "long: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n";
+static const char typed[] = "layers: abc\n"
+                            "count: 600\n"
+                            "batch: 1e6\n"
+                            "half: 0.5\n"
+                            "list: [1]\n"
+                            "map: {a: 1}\n"
+                            "flag: true\n"
+                            "none: null\n"
+                            "text: hello\n"
+                            "quoted: \"12\"\n"
+                            "nan: .nan\n"
+                            "long: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaéaaaa\n";
 
 static void test_typed_reads(void **state)
 {
@@ -374,6 +375,7 @@ static void test_typed_reads(void **state)
     const struct node *node = NULL;
     assert_int_equal(node_int(map, "count", 1, 600, &integer, &errors), 1);
     assert_int_equal(integer, 600);
+    assert_int_equal(node_int(map, "count", 600, 700, &integer, &errors), 1);
     assert_int_equal(node_real(map, "count", 0, 1000, &real, &errors), 1);
     assert_true(real == 600);
     assert_int_equal(node_real(map, "half", 0, 1, &real, &errors), 1);
@@ -391,6 +393,7 @@ static void test_typed_reads(void **state)
     assert_int_equal(node_int(map, "absent", 1, 2, &integer, &errors), 0);
     assert_int_equal(node_int(map, "none", 1, 2, &integer, &errors), 0);
     assert_int_equal(node_int(NULL, "count", 1, 2, &integer, &errors), 0);
+    assert_int_equal(node_real(map, "absent", 1, 2, &real, &errors), 0);
     assert_int_equal(node_text(map, "none", &text, &errors), 0);
     assert_int_equal(integer, 7);
     assert_string_equal(text, "12");
