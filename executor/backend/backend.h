@@ -198,6 +198,13 @@ struct backend_ops {
                          const float *logits, const int32_t *targets, float scale, bf16 *d_logits,
                          double *loss_sum, struct diag_list *reterr);
 
+    /* values = sigmoid(values), fp32 in place; backward: d_values *= values * (1 - values), with
+     * values as the forward left them. */
+    int (*sigmoid)(struct backend *b, enum stream s, int64_t count, float *values,
+                   struct diag_list *reterr);
+    int (*sigmoid_backward)(struct backend *b, enum stream s, int64_t count, const float *values,
+                            float *d_values, struct diag_list *reterr);
+
     int (*sum_squares)(struct backend *b, enum stream s, int64_t count, const void *values,
                        enum dtype dtype, double *ret_sum, struct diag_list *reterr);
     int (*adamw)(struct backend *b, enum stream s, const struct adamw *a, struct diag_list *reterr);

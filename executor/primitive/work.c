@@ -11,14 +11,22 @@ struct buffer work_take(struct work *w, enum owner owner, uint64_t bytes)
     return ret;
 }
 
-struct buffer work_take_rows(struct work *w, enum owner owner, uint64_t rows, uint64_t row_bytes)
+struct buffer work_take_tensor(struct work *w, enum owner owner, int64_t rows, int64_t width,
+                               uint64_t element_bytes)
+{
+    return work_take(w, owner, mul3_sat((uint64_t)rows, (uint64_t)width, element_bytes));
+}
+
+struct buffer work_take_rows(struct work *w, enum owner owner, int64_t rows, int64_t width,
+                             uint64_t element_bytes)
 {
     struct buffer ret = { 0 };
-    uint64_t room = w->plan->choices.layout.ep > 1 ? w->plan->dispatch_bound_rows : rows;
-    uint64_t capacity = mul_sat(room, row_bytes);
+    bool exchanges = w->plan->choices.layout.ep > 1;
+    uint64_t room = exchanges ? w->plan->dispatch_bound_rows : (uint64_t)rows;
+    uint64_t bytes = mul3_sat((uint64_t)rows, (uint64_t)width, element_bytes);
+    uint64_t capacity = mul3_sat(room, (uint64_t)width, element_bytes);
     if (!w->failed)
-        work_note(w,
-                  arena_take(w->arena, owner, mul_sat(rows, row_bytes), capacity, &ret, w->errors));
+        work_note(w, arena_take(w->arena, owner, bytes, capacity, &ret, w->errors));
     return ret;
 }
 
@@ -26,6 +34,12 @@ void work_give(struct work *w, struct buffer *buffer)
 {
     if (!w->failed)
         arena_give(w->arena, buffer);
+}
+
+void work_give_unless_kept(struct work *w, enum keep keep, struct buffer *buffer)
+{
+    if (keep == KEEP_NOTHING)
+        work_give(w, buffer);
 }
 
 double work_clock(void)

@@ -5,12 +5,36 @@
 #ifndef RANKFIT_EXECUTOR_PRIMITIVE_WORK_H
 #define RANKFIT_EXECUTOR_PRIMITIVE_WORK_H
 
+#include "base/plan/measurement.h"
 #include "base/plan/plan.h"
 #include "executor/backend/backend.h"
 #include "executor/memory/arena.h"
 #include "executor/mesh/mesh.h"
 
 #include <stdbool.h>
+
+/* What a rank works on at a time: whole sequences that follow each other in the global batch. */
+struct micro_batch {
+    int index;
+    int64_t tokens;             /* of this rank */
+    uint64_t first_token;       /* index in the global batch of the step */
+    double loss_scale;          /* 1 / tokens of the step, all ranks */
+    double loss_sum;            /* out: sum of the losses of this rank's tokens */
+    struct buffer ids, targets; /* int32 [tokens] */
+    bf16 *hidden; /* host memory [tokens, hidden] that gets the normed final hidden, or NULL */
+};
+
+/* Whether a layer's tensors outlive its forward. */
+enum keep {
+    KEEP_NOTHING, /* recomputed later */
+    KEEP_OWN,     /* the replay: kept for the backward that follows, under their own owners */
+    KEEP_SAVED    /* not recomputed: kept as saved tensors */
+};
+
+static inline enum owner kept_owner(enum keep keep, enum owner own)
+{
+    return keep == KEEP_SAVED ? OWNER_LAYER_SAVED : own;
+}
 
 struct work {
     const struct plan *plan;
@@ -20,14 +44,20 @@ struct work {
     struct diag_list *errors;
     bool dry, failed;
     uint64_t seed;
+    struct routed_rows *routed;   /* [micro_batch * layers + layer], largest received so far */
     double communication_seconds; /* spent in fabric calls since it was last zeroed */
 };
 
-/* Memory for `bytes`; for rows whose number is known only at run time, room for the plan's bound.
- */
+/* Memory for `bytes`, or for a tensor [rows, width]; for routed rows, whose number is known only at
+ * run time, room for the plan's bound. */
 struct buffer work_take(struct work *w, enum owner owner, uint64_t bytes);
-struct buffer work_take_rows(struct work *w, enum owner owner, uint64_t rows, uint64_t row_bytes);
+struct buffer work_take_tensor(struct work *w, enum owner owner, int64_t rows, int64_t width,
+                               uint64_t element_bytes);
+struct buffer work_take_rows(struct work *w, enum owner owner, int64_t rows, int64_t width,
+                             uint64_t element_bytes);
 void work_give(struct work *w, struct buffer *buffer);
+/* Gives back what a recomputed layer does not keep. */
+void work_give_unless_kept(struct work *w, enum keep keep, struct buffer *buffer);
 
 /* Seconds of a clock that only moves forward. */
 double work_clock(void);
