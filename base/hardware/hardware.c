@@ -291,7 +291,7 @@ int hardware_from_node(const struct node *root, struct hardware *ret, struct dia
 
     memset(ret, 0, sizeof *ret);
     if (root->kind != NODE_MAP)
-        return diag_error(reterr, root->at, "a hardware file is a map of keys, found a %s",
+        return diag_error(reterr, root->at, "a hardware file is a map of keys, found %s",
                           node_kind_name(root->kind));
     if (check_known(root, reterr))
         rc = -1;

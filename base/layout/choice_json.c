@@ -112,7 +112,7 @@ static int value_text(const struct choice_key *key, const struct node *node, cha
 
     ret[0] = '\0';
     if (node->kind == NODE_MAP || (node->kind == NODE_LIST && !list))
-        return diag_error(reterr, node->at, "%s must be a plain value, found a %s", key->key,
+        return diag_error(reterr, node->at, "%s must be a plain value, found %s", key->key,
                           node_kind_name(node->kind));
     if (node->kind != NODE_LIST)
         return text_copy(ret, size, node->text);

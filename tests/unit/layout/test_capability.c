@@ -1,0 +1,139 @@
+#include "base/layout/capability.h"
+#include "tests/unit/layout/fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* What the host backend must refuse, one key a row. */
+static const struct {
+    const char *key, *value;
+} refused[] = {
+    { "tp", "2" },
+    { "pp", "2" },
+    { "vpp", "2" },
+    { "cp", "2" },
+    { "etp", "2" },
+    { "sharding", "zero2" },
+    { "grad_dtype", "bf16" },
+    { "recompute", "none" },
+    { "recompute", "selective" },
+    { "recompute_layers", "3" },
+    { "loss", "full" },
+    { "loss", "ring_dtp" },
+    { "logits_dtype", "bf16" },
+    { "moe", "chunked" },
+    { "moe", "capped" },
+    { "moe_chunks", "2" },
+    { "moe_cap_tokens", "64" },
+    { "wgrad_delay", "all" },
+    { "context", "ring" },
+    { "linear_context", "state_pass" },
+    { "prefetch_units", "3" },
+    { "offload", "optimizer" },
+    { "vocab_group", "2" },
+};
+
+static const struct {
+    const char *key, *value;
+} accepted[] = {
+    { "sharding", "replicated" },
+    { "sharding", "zero1" },
+    { "sharding", "fsdp" },
+    { "prefetch_units", "0" },
+    { "prefetch_units", "2" },
+    { "comm_streams", "2" },
+    { "ep", "4" },
+    { "fsdp", "2" },
+    { "e_fsdp", "2" },
+    { "micro_batch", "3" },
+};
+
+static void set(struct fixture *f, const char *key, const char *value)
+{
+    struct diag_list errors = { 0 };
+    int row = choice_key_find(key);
+    assert_true(row >= 0);
+    assert_int_equal(choice_parse(&f->choices, row, value, (struct pos){ 0 }, &errors), 0);
+}
+
+static void host_refuses_by_key_and_value(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        struct diag_list errors = { 0 };
+        struct fixture f;
+        char want[80];
+
+        fixture_init(&f);
+        set(&f, refused[i].key, refused[i].value);
+        assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), -1);
+        assert_int_equal(errors.errors, 1);
+        (void)snprintf(want, sizeof want, "does not run %s=%s", refused[i].key, refused[i].value);
+        assert_non_null(strstr(errors.items[0].what, want));
+    }
+}
+
+static void host_runs_the_rest(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
+        struct diag_list errors = { 0 };
+        struct fixture f;
+
+        fixture_init(&f);
+        set(&f, accepted[i].key, accepted[i].value);
+        f.choices.layout.d_rep = f.choices.layout.e_rep = 2;
+        assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), 0);
+        assert_int_equal(errors.count, 0);
+    }
+}
+
+static void host_refuses_models_it_does_not_run(void **state)
+{
+    struct diag_list errors = { 0 };
+    struct fixture f;
+    (void)state;
+
+    fixture_init(&f);
+    f.model.layer_mixer[5] = MIXER_GDN;
+    f.model.gqa.output_gate = f.model.gqa.qkv_bias = f.model.norm_zero_centred = true;
+    f.model.gqa.window_tokens = 128;
+    f.model.gqa.rotary_fraction = 0.25;
+    f.model.mtp_layers = 1;
+    assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), -1);
+    assert_int_equal(errors.errors, 6); /* an MTP layer that is not trained is no obstacle */
+    f.model.mtp_trained = true;
+    memset(&errors, 0, sizeof errors);
+    assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), -1);
+    assert_int_equal(errors.errors, 7);
+}
+
+static void cuda_is_not_built(void **state)
+{
+    struct diag_list errors = { 0 };
+    struct fixture f;
+    (void)state;
+
+    fixture_init(&f);
+    assert_int_equal(capability_check(BACKEND_CUDA, &f.model, &f.choices, &errors), -1);
+    assert_int_equal(errors.errors, 1);
+    assert_string_equal(errors.items[0].what, "the cuda backend is not built into this version");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(host_refuses_by_key_and_value),
+        cmocka_unit_test(host_runs_the_rest),
+        cmocka_unit_test(host_refuses_models_it_does_not_run),
+        cmocka_unit_test(cuda_is_not_built),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,281 @@
+#include "base/layout/key.h"
+
+#include "tests/support/random.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct pos here = { "recipe.yaml", 3, 5 };
+
+static struct choices sample(void)
+{
+    struct choices c = { .primitives = primitives_default() };
+    c.layout = (struct layout){ .tp = 1,
+                                .pp = 2,
+                                .vpp = 1,
+                                .cp = 4,
+                                .ep = 8,
+                                .etp = 1,
+                                .fsdp = 2,
+                                .d_rep = 2,
+                                .e_fsdp = 1,
+                                .e_rep = 2,
+                                .micro_batch = 1,
+                                .micro_batches = 8,
+                                .stage_layers = { 25, 23 } };
+    return c;
+}
+
+static struct diag_list errors_of(const char *key, const char *value)
+{
+    struct fixed_choices fixed = { 0 };
+    struct diag_list errors = { 0 };
+    assert_int_equal(choice_set(&fixed, key, value, here, &errors), -1);
+    assert_int_equal(errors.errors, 1);
+    assert_int_equal(fixed.set, 0);
+    assert_string_equal(errors.items[0].file, "recipe.yaml");
+    return errors;
+}
+
+static void sets_every_kind(void **state)
+{
+    static const char *const said[][2] = {
+        { "ep", "8" },
+        { "sharding", "zero1" },
+        { "stage_layers", "11,13" },
+        { "wgrad_delay", "all" },
+        { "moe_cap_tokens", "64K" },
+        { "sco_host_bytes", "64GiB" },
+        { "offload", "checkpoints,optimizer" },
+        { "recompute_layers", "5" },
+    };
+    struct fixed_choices fixed = { 0 };
+    struct choices c = { .primitives = primitives_default() };
+    struct diag_list errors = { 0 };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        assert_int_equal(choice_set(&fixed, said[i][0], said[i][1], here, &errors), 0);
+    assert_true(choice_is_fixed(&fixed, "ep"));
+    assert_false(choice_is_fixed(&fixed, "pp"));
+    assert_false(choice_is_fixed(NULL, "ep"));
+    assert_int_equal(choice_pos(&fixed, "ep").line, 3);
+    assert_null(choice_pos(&fixed, "pp").file);
+    choices_apply(&fixed, &c);
+    assert_int_equal(c.layout.ep, 8);
+    assert_int_equal(c.primitives.sharding, SHARDING_ZERO1);
+    assert_int_equal(c.layout.stage_layers[0] * 100 + c.layout.stage_layers[1], 1113);
+    assert_int_equal(c.primitives.wgrad_delay, WGRAD_DELAY_ALL);
+    assert_int_equal(c.primitives.moe_cap_tokens, 65536);
+    assert_int_equal(c.primitives.sco_host_bytes, INT64_C(68719476736));
+    assert_int_equal(c.primitives.offload, OFFLOAD_CHECKPOINTS | OFFLOAD_OPTIMIZER);
+    assert_int_equal(c.primitives.recompute_layers, 5);
+    assert_int_equal(c.primitives.slots, 2); /* not said: as it was */
+}
+
+static void refuses_what_is_no_value(void **state)
+{
+    struct diag_list e;
+    (void)state;
+
+    e = errors_of("sharding", "zero3");
+    assert_string_equal(e.items[0].what, "sharding=zero3 is not a value of sharding");
+    assert_non_null(strstr(e.items[0].hint, "replicated, zero1, zero2 or fsdp"));
+    e = errors_of("loss", "linear-ce");
+    assert_non_null(strstr(e.items[0].hint, "did you mean linear_ce?"));
+    e = errors_of("ep", "0");
+    assert_non_null(strstr(e.items[0].hint, "from 1 to 65536"));
+    errors_of("ep", "8x");
+    errors_of("ep", "");
+    errors_of("ep", "99999999999999999999");
+    errors_of("stage_layers", "12,,12");
+    errors_of("stage_layers", "12,0");
+    errors_of("stage_layers", "12,");
+    errors_of("offload", "disk");
+    errors_of("offload", "");
+    errors_of("sco_host_bytes", "64QB");
+    errors_of("moe_cap_tokens", "-1");
+    errors_of("bucket_params", "0");
+    errors_of("comm_streams", "3");
+}
+
+static void unknown_keys_get_the_nearest(void **state)
+{
+    struct diag_list e;
+    (void)state;
+
+    e = errors_of("shardng", "fsdp");
+    assert_string_equal(e.items[0].what, "unknown key shardng");
+    assert_string_equal(e.items[0].hint, "did you mean sharding?");
+    e = errors_of("qqqqqqqqqq", "1");
+    assert_non_null(strstr(e.items[0].hint, "rankfit list keys"));
+}
+
+static void second_values_must_agree(void **state)
+{
+    struct fixed_choices fixed = { 0 };
+    struct diag_list errors = { 0 };
+    (void)state;
+
+    assert_int_equal(choice_set(&fixed, "ep", "8", here, &errors), 0);
+    assert_int_equal(choice_set(&fixed, "ep", "8", here, &errors), 0);
+    assert_int_equal(choice_set(&fixed, "ep", "4", here, &errors), -1);
+    assert_string_equal(errors.items[0].what, "ep is set twice: ep=8 and ep=4");
+    assert_int_equal(fixed.values.layout.ep, 8);
+}
+
+/* A value of each row, printed and parsed, is the same value. */
+static void formats_what_it_parses(void **state)
+{
+    struct choices c = sample();
+    char text[1024], again[1024];
+    struct diag_list errors = { 0 };
+    (void)state;
+
+    c.primitives.offload = OFFLOAD_CHECKPOINTS | OFFLOAD_OPTIMIZER;
+    c.primitives.wgrad_delay = WGRAD_DELAY_ALL;
+    for (size_t row = 0; row < choice_key_count; row++) {
+        struct choices read = c;
+        choice_format(&c, (int)row, text, sizeof text);
+        assert_int_equal(choice_parse(&read, (int)row, text, here, &errors), 0);
+        choice_format(&read, (int)row, again, sizeof again);
+        assert_string_equal(text, again);
+        assert_int_equal(choice_key_find(choice_keys[row].key), (int)row);
+        assert_memory_equal(&read, &c, sizeof c);
+    }
+}
+
+/* Reads a plan's two objects from one JSON text. */
+static int read_back(const char *text, struct choices *ret, struct diag_list *errors)
+{
+    struct tree tree = { 0 };
+    int rc = tree_read_text(&tree, "plan.json", text, strlen(text), errors);
+    if (rc == 0)
+        rc = choices_from_nodes(node_get(tree.root, "layout"), node_get(tree.root, "primitives"),
+                                ret, errors);
+    tree_done(&tree);
+    return rc;
+}
+
+static char *written(const struct choices *c)
+{
+    json_t *both = json_pack("{s:o,s:o}", "layout", choices_layout_json(c), "primitives",
+                             choices_primitives_json(c));
+    char *text = json_dumps(both, 0);
+    json_decref(both);
+    return text;
+}
+
+/* Random values through JSON and back, compared member by member through the canonical text. */
+static void json_round_trip(void **state)
+{
+    uint64_t seed = 3;
+    (void)state;
+
+    for (int round = 0; round < 200; round++) {
+        struct choices c = sample(), read;
+        struct diag_list errors = { 0 };
+        c.layout.fsdp = 1 + (int)random_below(&seed, 64);
+        c.layout.d_rep = 1 + (int)random_below(&seed, 64);
+        c.layout.micro_batches = 1 + (int)random_below(&seed, 1000);
+        c.layout.stage_layers[2] = (int)random_below(&seed, 3);
+        c.primitives.sharding = (enum sharding)random_below(&seed, SHARDING_COUNT);
+        c.primitives.context = (enum context)random_below(&seed, CONTEXT_COUNT);
+        c.primitives.wgrad_delay = (int)random_below(&seed, 3) - 1;
+        c.primitives.offload = (unsigned)random_below(&seed, 4);
+        c.primitives.sco_host_bytes = random_next(&seed) >> 1;
+        c.primitives.bucket_params = 1 + random_below(&seed, 1 << 30);
+        char *text = written(&c);
+        assert_int_equal(read_back(text, &read, &errors), 0);
+        assert_memory_equal(&read, &c, sizeof c);
+        free(text);
+    }
+}
+
+static void json_holds_the_contract(void **state)
+{
+    struct choices c = sample();
+    json_t *layout = choices_layout_json(&c);
+    (void)state;
+
+    assert_int_equal(json_integer_value(json_object_get(layout, "dp")), 4);
+    assert_int_equal(json_integer_value(json_object_get(layout, "e_dp")), 2);
+    assert_int_equal(json_integer_value(json_object_get(layout, "d_rep")), 2);
+    assert_int_equal(json_integer_value(json_object_get(layout, "micro_batches")), 8);
+    assert_int_equal(json_array_size(json_object_get(layout, "stage_layers")), 2);
+    json_decref(layout);
+}
+
+static void inconsistent_plans_are_refused(void **state)
+{
+    static const char *const edits[][3] = {
+        { "\"dp\": 4", "\"dp\": 5", "dp is 5, but fsdp x d_rep = 2 x 2 = 4" },
+        { "\"e_dp\": 2", "\"e_dp\": 3", "e_dp is 3, but e_fsdp x e_rep = 1 x 2 = 2" },
+        { "\"tp\": 1, ", "", "the layout lacks tp" },
+        { "\"d_rep\": 2, ", "", "the layout lacks d_rep" },
+        { "\"cp\": 4", "\"cp\": [4]", "cp must be a plain value, found a list" },
+        { "\"fsdp\"", "\"sharding\"", "unknown key" },
+        { "\"loss\": \"linear_ce\"", "\"loss\": \"none\"", "loss=none is not a value of loss" },
+    };
+    struct choices c = sample(), read;
+    char *text = written(&c);
+    (void)state;
+
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        struct diag_list errors = { 0 };
+        char edited[4096];
+        const char *at = strstr(text, edits[i][0]);
+        assert_non_null(at);
+        assert_true(snprintf(edited, sizeof edited, "%.*s%s%s", (int)(at - text), text, edits[i][1],
+                             at + strlen(edits[i][0])) < (int)sizeof edited);
+        assert_int_equal(read_back(edited, &read, &errors), -1);
+        assert_true(errors.errors >= 1);
+        if (!strstr(errors.items[0].what, edits[i][2]))
+            fail_msg("got: %s, want: %s", errors.items[0].what, edits[i][2]);
+        assert_true(errors.items[0].line == 1);
+    }
+    free(text);
+}
+
+static void defaults_are_the_documented(void **state)
+{
+    struct primitives p = primitives_default();
+    (void)state;
+
+    assert_string_equal(sharding_names[p.sharding], "fsdp");
+    assert_string_equal(dtype_names[p.grad_dtype], "fp32");
+    assert_string_equal(dtype_names[p.logits_dtype], "fp32");
+    assert_string_equal(recompute_names[p.recompute], "full");
+    assert_int_equal(p.recompute_layers, RECOMPUTE_ALL_LAYERS);
+    assert_string_equal(loss_names[p.loss], "linear_ce");
+    assert_string_equal(moe_names[p.moe], "plain");
+    assert_int_equal(p.moe_chunks, 1);
+    assert_string_equal(context_names[p.context], "none");
+    assert_string_equal(linear_context_names[p.linear_context], "none");
+    assert_int_equal(p.prefetch_units, 1);
+    assert_int_equal(p.comm_streams, 1);
+    assert_int_equal(p.slots, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sets_every_kind),
+        cmocka_unit_test(refuses_what_is_no_value),
+        cmocka_unit_test(unknown_keys_get_the_nearest),
+        cmocka_unit_test(second_values_must_agree),
+        cmocka_unit_test(formats_what_it_parses),
+        cmocka_unit_test(json_round_trip),
+        cmocka_unit_test(json_holds_the_contract),
+        cmocka_unit_test(inconsistent_plans_are_refused),
+        cmocka_unit_test(defaults_are_the_documented),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,557 @@
+#include "tests/unit/layout/fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* One way to break the sample, and what must be said. */
+struct example {
+    const char *rule;
+    void (*bend)(struct fixture *f);
+    const char *what, *hint; /* in the message */
+};
+
+static void p03_world_too_small(struct fixture *f)
+{
+    f->choices.layout.pp = 2;
+    fixture_derive(f);
+}
+
+static void dense_world_too_small(struct fixture *f)
+{
+    f->choices.layout.cp = 16;
+    f->choices.primitives.context = CONTEXT_RING;
+    fixture_derive(f);
+}
+
+static void dense_world_uneven(struct fixture *f)
+{
+    f->input.gpus = 12;
+    f->choices.layout.ep = 4;
+    f->choices.layout.tp = 8;
+    f->model.gqa.kv_heads = 8;
+    fixture_derive(f);
+}
+
+static void shards_do_not_fill(struct fixture *f)
+{
+    f->choices.layout.fsdp = 3;
+}
+
+static void shards_need_copies(struct fixture *f)
+{
+    f->choices.layout.fsdp = 4;
+}
+
+static void expert_shards_do_not_fill(struct fixture *f)
+{
+    f->choices.layout.ep = 1;
+    f->choices.layout.e_fsdp = 5;
+}
+
+static void experts_uneven(struct fixture *f)
+{
+    f->model.moe.experts = 60;
+}
+
+static void expert_width_uneven(struct fixture *f)
+{
+    f->choices.layout.ep = 1;
+    f->choices.layout.etp = 8;
+    f->model.moe.width = 1412;
+    fixture_derive(f);
+}
+
+static void dense_model_with_ep(struct fixture *f)
+{
+    f->model.moe = (struct moe){ 0 };
+    f->model.dense_width = 8192;
+    memset(f->model.layer_ffn, FFN_DENSE, sizeof f->model.layer_ffn);
+}
+
+static void p04_kv_heads(struct fixture *f)
+{
+    f->model.gqa.heads = 16;
+    f->model.gqa.kv_heads = 2;
+    f->choices.layout.tp = 4;
+    fixture_derive(f);
+}
+
+static void heads_uneven(struct fixture *f)
+{
+    f->model.gqa.heads = 12;
+    f->choices.layout.tp = 8;
+    f->model.gqa.kv_heads = 8;
+    fixture_derive(f);
+}
+
+static void hybrid(struct fixture *f)
+{
+    f->model.gdn = (struct gdn){
+        .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128, .conv_width = 4
+    };
+    for (int layer = 0; layer < f->model.layers; layer++)
+        f->model.layer_mixer[layer] = layer % 4 == 3 ? MIXER_GQA : MIXER_GDN;
+}
+
+static void linear_heads_uneven(struct fixture *f)
+{
+    hybrid(f);
+    f->model.gdn.key_heads = 6;
+    f->choices.layout.tp = 4;
+    fixture_derive(f);
+}
+
+static void shared_expert_uneven(struct fixture *f)
+{
+    f->choices.layout.tp = 4;
+    f->model.moe.shared_width = 510;
+    fixture_derive(f);
+}
+
+static void p07_layers_dropped(struct fixture *f)
+{
+    f->choices.layout.ep = 4;
+    f->choices.layout.pp = 2;
+    fixture_derive(f);
+    f->choices.layout.stage_layers[0] = 11;
+    f->choices.layout.stage_layers[1] = 13;
+}
+
+static void stage_too_many(struct fixture *f)
+{
+    f->choices.layout.stage_layers[0] = 24;
+    f->choices.layout.stage_layers[1] = 24;
+}
+
+static void pp_beyond_layers(struct fixture *f)
+{
+    f->model.layers = 3;
+    f->choices.layout.pp = 4;
+    f->choices.layout.ep = 2;
+    fixture_derive(f);
+}
+
+static void stage_without_layers(struct fixture *f)
+{
+    f->choices.layout.ep = 4;
+    f->choices.layout.pp = 2;
+    fixture_derive(f);
+    f->choices.layout.stage_layers[0] = 0;
+    f->choices.layout.stage_layers[1] = 48;
+}
+
+static void vpp_without_pp(struct fixture *f)
+{
+    f->choices.layout.vpp = 2;
+}
+
+static void vpp_uneven(struct fixture *f)
+{
+    f->choices.layout.ep = 4;
+    f->choices.layout.pp = 2;
+    f->choices.layout.vpp = 5;
+    fixture_derive(f);
+}
+
+static void p21_batch(struct fixture *f)
+{
+    f->input.gpus = 7;
+    f->input.global_batch = 256;
+    f->choices.layout.ep = 1;
+    f->choices.layout.micro_batch = 2;
+    fixture_derive(f);
+}
+
+static void batch_too_small(struct fixture *f)
+{
+    f->input.global_batch = 4;
+}
+
+static void micro_batches_wrong(struct fixture *f)
+{
+    f->choices.layout.micro_batches = 3;
+}
+
+static void p09_sequence(struct fixture *f)
+{
+    f->input.seq_tokens = 1513;
+    f->choices.layout.cp = 4;
+    f->choices.primitives.context = CONTEXT_ALLGATHER_KV;
+    fixture_derive(f);
+}
+
+static void context_missing(struct fixture *f)
+{
+    f->choices.layout.cp = 4;
+    fixture_derive(f);
+}
+
+static void context_without_cp(struct fixture *f)
+{
+    f->choices.primitives.context = CONTEXT_ULYSSES;
+}
+
+static void linear_context_missing(struct fixture *f)
+{
+    hybrid(f);
+    f->choices.layout.cp = 4;
+    f->choices.primitives.context = CONTEXT_ALLGATHER_KV;
+    fixture_derive(f);
+}
+
+static void linear_context_without_layers(struct fixture *f)
+{
+    f->choices.layout.cp = 4;
+    f->choices.primitives.context = CONTEXT_ALLGATHER_KV;
+    f->choices.primitives.linear_context = LINEAR_CONTEXT_STATE_PASS;
+    fixture_derive(f);
+}
+
+static void p05_ulysses(struct fixture *f)
+{
+    f->input.gpus = 16;
+    f->model.gqa.heads = 40;
+    f->model.gqa.kv_heads = 8;
+    f->choices.layout.cp = 16;
+    f->choices.primitives.context = CONTEXT_ULYSSES;
+    fixture_derive(f);
+}
+
+static void head_split_uneven(struct fixture *f)
+{
+    linear_context_missing(f);
+    f->model.gdn.key_heads = 6;
+    f->choices.primitives.linear_context = LINEAR_CONTEXT_HEAD_SPLIT;
+}
+
+static void chunks_under_plain(struct fixture *f)
+{
+    f->choices.primitives.moe_chunks = 4;
+}
+
+static void cap_under_plain(struct fixture *f)
+{
+    f->choices.primitives.moe_cap_tokens = 4096;
+}
+
+static void cap_missing(struct fixture *f)
+{
+    f->choices.primitives.moe = MOE_CAPPED;
+    f->choices.primitives.moe_chunks = 2;
+}
+
+static void delay_too_long(struct fixture *f)
+{
+    f->choices.primitives.moe = MOE_CHUNKED;
+    f->choices.primitives.moe_chunks = 2;
+    f->choices.primitives.wgrad_delay = 2;
+}
+
+static void recompute_beyond_stage(struct fixture *f)
+{
+    f->choices.primitives.recompute_layers = 49;
+}
+
+static void recompute_layers_without(struct fixture *f)
+{
+    f->choices.primitives.recompute = RECOMPUTE_NONE;
+    f->choices.primitives.recompute_layers = 4;
+}
+
+static void ring_without_group(struct fixture *f)
+{
+    f->choices.primitives.loss = LOSS_RING_DTP;
+}
+
+static void group_without_ring(struct fixture *f)
+{
+    f->choices.primitives.vocab_group = 4;
+}
+
+static void offload_without_budget(struct fixture *f)
+{
+    f->choices.primitives.offload = OFFLOAD_CHECKPOINTS;
+}
+
+static void one_slot(struct fixture *f)
+{
+    f->choices.primitives.offload = OFFLOAD_OPTIMIZER;
+    f->choices.primitives.slots = 1;
+}
+
+static void zero_degree(struct fixture *f)
+{
+    f->choices.layout.tp = 0;
+}
+
+static void p08_vocab(struct fixture *f)
+{
+    f->model.vocab = 151669;
+    f->choices.layout.tp = 4;
+    fixture_derive(f);
+}
+
+static void tied_stages(struct fixture *f)
+{
+    f->model.tied = true;
+    f->choices.layout.ep = 4;
+    f->choices.layout.pp = 2;
+    fixture_derive(f);
+}
+
+static void beyond_context(struct fixture *f)
+{
+    f->model.context_tokens = 4096;
+}
+
+static void p21_bubble(struct fixture *f)
+{
+    f->input.gpus = 32;
+    f->input.global_batch = 16;
+    f->choices.layout.pp = 8;
+    f->choices.layout.ep = 4;
+    fixture_derive(f);
+}
+
+static void wide_ep(struct fixture *f)
+{
+    f->input.gpus = 16;
+    f->input.global_batch = 16;
+    f->choices.layout.ep = 16;
+    fixture_derive(f);
+}
+
+static void wide_tp(struct fixture *f)
+{
+    f->input.gpus = 16;
+    f->choices.layout.tp = 16;
+    f->model.gqa.kv_heads = 16;
+    fixture_derive(f);
+}
+
+static const struct example examples[] = {
+    { "degrees", zero_degree, "tp 0 is outside 1..65536", "" },
+    { "expert_world", p03_world_too_small,
+      "pp 2 x etp 1 x ep 8 = 16 ranks, but there are 8 GPUs: needs at least 16 GPUs",
+      "ep 8 with pp 1, or pp 2 with ep 4, or 16 GPUs" },
+    { "dense_world", dense_world_too_small,
+      "pp 1 x tp 1 x cp 16 = 16 ranks, but there are 8 GPUs: needs at least 16 GPUs", "cp 8" },
+    { "dense_world", dense_world_uneven, "= 8 ranks, which does not divide 12 GPUs",
+      "tp 6, or 8 or 16 GPUs" },
+    { "dense_shards", shards_do_not_fill, "fsdp 3 x d_rep 1 = 3, but dp = 8 GPUs / 1 = 8",
+      "nearest legal 2 or 4" },
+    { "dense_shards", shards_need_copies, "fsdp 4 x d_rep 1 = 4, but dp = 8", "d_rep 2 fills it" },
+    { "expert_shards", expert_shards_do_not_fill, "e_fsdp 5 x e_rep 1 = 5, but e_dp = 8",
+      "nearest legal 4 or 8" },
+    { "experts", experts_uneven, "ep 8 does not divide 60 experts", "6 or 10" },
+    { "expert_width", expert_width_uneven, "etp 8 does not divide 1412 columns", "4 or 353" },
+    { "no_experts", dense_model_with_ep, "has no experts", "ep=1" },
+    { "kv_heads", p04_kv_heads, "tp 4 does not divide 2 key/value heads", "at most 2" },
+    { "heads", heads_uneven, "tp 8 does not divide 12 query heads", "6 or 12" },
+    { "linear_heads", linear_heads_uneven, "tp 4 does not divide 2 heads common", "2" },
+    { "mlp_width", shared_expert_uneven, "tp 4 does not divide 510 columns of the shared expert",
+      "3 or 5" },
+    { "stage_sum", p07_layers_dropped, "11 + 13 = 24, but the model has 48 layers", "24,24" },
+    { "stage_count", stage_too_many, "names 2 stages, but pp is 1", "48" },
+    { "stage_count", pp_beyond_layers, "pp 4 is more than the model's 3 layers", "at most 3" },
+    { "stage_empty", stage_without_layers, "stage 0 of 2 holds 0 layers", "at least one" },
+    { "virtual_stages", vpp_without_pp, "vpp 2 interleaves stages, but pp is 1", "vpp=1" },
+    { "virtual_stages", vpp_uneven, "vpp 5 does not divide the 24 layers of stage 0", "4 or 6" },
+    { "batch", p21_batch, "global batch 256 is not a multiple of dp 7 x micro_batch 2 = 14",
+      "252 (18 micro-batches) or 266 (19 micro-batches)" },
+    { "batch", batch_too_small, "global batch 4 is not a multiple of dp 8", "8 (1 micro-batch)" },
+    { "batch", micro_batches_wrong, "micro_batches 3, but global batch 8 / (dp 8 x micro_batch 1)",
+      "1" },
+    { "sequence", p09_sequence, "1513 tokens does not split into 8 equal parts", "1512 or 1520" },
+    { "context", context_missing, "context=none, but cp 4", "allgather_kv" },
+    { "context", context_without_cp, "context=ulysses, but cp is 1", "context=none" },
+    { "linear_context", linear_context_missing, "linear_context=none, but cp 4", "state_pass" },
+    { "linear_context", linear_context_without_layers,
+      "linear_context=state_pass, but the model has no linear attention", "linear_context=none" },
+    { "ulysses_heads", p05_ulysses, "40 query heads do not divide", "10 or 20" },
+    { "head_split", head_split_uneven, "6 key and 32 value heads among cp 4", "2" },
+    { "moe", chunks_under_plain, "moe_chunks=4 with moe=plain", "moe=chunked" },
+    { "moe_cap", cap_under_plain, "moe_cap_tokens=4096 with moe=plain", "moe=capped" },
+    { "moe_cap", cap_missing, "moe_cap_tokens=0 with moe=capped", "needs moe_cap_tokens" },
+    { "wgrad_delay", delay_too_long, "wgrad_delay=2 with only 2 chunks", "at most 1" },
+    { "recompute_layers", recompute_beyond_stage,
+      "recompute_layers=49, but the largest stage has 48", "at most 48" },
+    { "recompute_layers", recompute_layers_without, "recompute_layers=4 with recompute=none",
+      "recompute=full" },
+    { "vocab_group", ring_without_group, "151936 over vocab_group 1 of dp 8", "legal 2" },
+    { "vocab_group", group_without_ring, "vocab_group=4 with loss=linear_ce", "loss=ring_dtp" },
+    { "offload", offload_without_budget, "sco_host_bytes=0, and offload has checkpoints",
+      "sco_host_bytes" },
+    { "offload", one_slot, "slots=1", "slots=2" },
+    { "vocab", p08_vocab, "padded to 152064, 395 rows more", "padded" },
+    { "tied_head", tied_stages, "head and embedding are tied but sit on stages 0 and 1", "pp=1" },
+    { "context_length", beyond_context, "8,192 tokens is beyond the 4,096", "" },
+    { "bubble", p21_bubble, "(8 - 1) / (4 + 8 - 1) = 64 %", "32" },
+    { "expert_domain", wide_ep,
+      "16 GPUs leaves the NVLink domain of 8: 50 GB/s a GPU instead of "
+      "450, 9.0 times slower",
+      "ep up to 8" },
+    { "tensor_domain", wide_tp, "a tensor-parallel group of 16 GPUs leaves", "tp up to 8" },
+};
+enum { EXAMPLES = sizeof examples / sizeof *examples };
+
+static const struct legality_rule *rule_named(const char *name)
+{
+    for (size_t i = 0; i < legality_rule_count; i++)
+        if (!strcmp(legality_rules[i].name, name))
+            return &legality_rules[i];
+    fail_msg("no rule %s", name);
+    return NULL;
+}
+
+static void the_sample_is_legal(void **state)
+{
+    struct fixture f;
+    struct diag_list errors = { 0 };
+    (void)state;
+
+    fixture_init(&f);
+    assert_int_equal(legality_check(&f.input, &errors), 0);
+    assert_int_equal(errors.count, 0);
+    assert_int_equal(legality_check(&f.input, NULL), 0);
+}
+
+/* Each rule speaks up with its severity, values and hint, and the whole check agrees. */
+static void each_rule_says_what_and_what_else(void **state)
+{
+    (void)state;
+    for (int i = 0; i < EXAMPLES; i++) {
+        const struct example *e = &examples[i];
+        const struct legality_rule *rule = rule_named(e->rule);
+        struct diag_list one = { 0 }, all = { 0 };
+        struct fixture f;
+
+        fixture_init(&f);
+        e->bend(&f);
+        if (rule->check(&f.input, &one) != 1 || one.count < 1)
+            fail_msg("%s, example %d: not violated", e->rule, i);
+        assert_int_equal(rule->check(&f.input, NULL), 1);
+        assert_int_equal(one.items[0].severity, rule->severity);
+        if (!strstr(one.items[0].what, e->what) || !strstr(one.items[0].hint, e->hint))
+            fail_msg("%s: got \"%s\" / \"%s\"", e->rule, one.items[0].what, one.items[0].hint);
+        int errors = legality_check(&f.input, &all);
+        assert_int_equal(errors > 0, all.errors > 0);
+        assert_int_equal(legality_check(&f.input, NULL) > 0, errors > 0);
+        if (rule->severity == SEVERITY_ERROR)
+            assert_true(errors > 0);
+    }
+}
+
+static void every_rule_has_an_example(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < legality_rule_count; i++) {
+        bool found = !strcmp(legality_rules[i].name, "offload_idle"); /* below */
+        for (int e = 0; e < EXAMPLES; e++)
+            found = found || !strcmp(examples[e].rule, legality_rules[i].name);
+        if (!found)
+            fail_msg("no example of %s", legality_rules[i].name);
+    }
+}
+
+/* A good layout breaks no other rule: each example with one fault reports that fault only. */
+static void one_fault_is_one_report(void **state)
+{
+    static const char *const single[] = { "experts", "kv_heads", "stage_sum",    "batch",
+                                          "context", "moe",      "expert_world", "vocab_group" };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof single / sizeof *single; i++) {
+        for (int e = 0; e < EXAMPLES; e++) {
+            struct diag_list all = { 0 };
+            struct fixture f;
+            if (strcmp(examples[e].rule, single[i]) != 0)
+                continue;
+            fixture_init(&f);
+            examples[e].bend(&f);
+            if (legality_check(&f.input, &all) != 1)
+                fail_msg("%s: %d errors, second: %s", single[i], all.errors, all.items[1].what);
+        }
+    }
+}
+
+static void all_faults_at_once_with_places(void **state)
+{
+    struct fixed_choices fixed = { 0 };
+    struct diag_list errors = { 0 };
+    struct fixture f;
+    (void)state;
+
+    fixture_init(&f);
+    assert_int_equal(choice_set(&fixed, "ep", "8", (struct pos){ "recipe.yaml", 4, 7 }, &errors),
+                     0);
+    experts_uneven(&f);
+    chunks_under_plain(&f);
+    ring_without_group(&f);
+    f.input.fixed = &fixed;
+    assert_int_equal(legality_check(&f.input, &errors), 3);
+    assert_int_equal(errors.errors, 3);
+    assert_string_equal(errors.items[0].file, "recipe.yaml");
+    assert_int_equal(errors.items[0].line, 4);
+}
+
+static void idle_keys_are_named(void **state)
+{
+    struct fixed_choices fixed = { 0 };
+    struct diag_list errors = { 0 };
+    struct fixture f;
+    (void)state;
+
+    fixture_init(&f);
+    assert_int_equal(choice_set(&fixed, "slots", "3", (struct pos){ 0 }, &errors), 0);
+    f.input.fixed = &fixed;
+    assert_int_equal(legality_check(&f.input, &errors), 0);
+    assert_int_equal(errors.count, 1);
+    assert_string_equal(errors.items[0].what, "slots has no effect without offload=optimizer");
+    f.choices.primitives.offload = OFFLOAD_OPTIMIZER;
+    memset(&errors, 0, sizeof errors);
+    assert_int_equal(legality_check(&f.input, &errors), 0);
+    assert_int_equal(errors.count, 0);
+}
+
+/* Absurd degrees must not overflow or divide by zero on their way to a message. */
+static void absurd_degrees_are_survived(void **state)
+{
+    static const int absurd[] = { 0, -1, 65536, INT32_MAX, INT32_MIN };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof absurd / sizeof *absurd; i++) {
+        for (int which = 0; which < 10; which++) {
+            struct diag_list errors = { 0 };
+            struct fixture f;
+            fixture_init(&f);
+            struct layout *l = &f.choices.layout;
+            int *const degrees[10] = { &l->tp,   &l->pp,  &l->cp,     &l->ep,    &l->etp,
+                                       &l->fsdp, &l->vpp, &l->e_fsdp, &l->d_rep, &l->micro_batch };
+            *degrees[which] = absurd[i];
+            assert_true(legality_check(&f.input, &errors) > 0);
+            assert_true(legality_check(&f.input, NULL) > 0);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_sample_is_legal),
+        cmocka_unit_test(each_rule_says_what_and_what_else),
+        cmocka_unit_test(every_rule_has_an_example),
+        cmocka_unit_test(one_fault_is_one_report),
+        cmocka_unit_test(all_faults_at_once_with_places),
+        cmocka_unit_test(idle_keys_are_named),
+        cmocka_unit_test(absurd_degrees_are_survived),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
