@@ -92,22 +92,24 @@ static const char *likely_cause(const struct hardware_key *key, double value)
 {
     static const struct {
         const char *unit;
+        double below; /* values that the slip would leave */
         double factor;
         const char *cause;
     } slips[] = {
-        { BYTE_RATE, 1e9, "it looks like GB/s; write bytes per second, 3.35e12 for 3350 GB/s" },
-        { BYTE_RATE, 1e12, "it looks like TB/s; write bytes per second, 3.35e12 for 3.35 TB/s" },
-        { FLOP_RATE, 1e12, "it looks like TFLOP/s; write FLOP/s, 989e12 for 989 TFLOP/s" },
-        { FLOP_RATE, 1e15, "it looks like PFLOP/s; write FLOP/s, 2.25e15 for 2.25 PFLOP/s" },
-        { FRACTION, 0.01, "it looks like a percentage; write 0.72 for 72 %" },
-        { SECONDS, 1e-6, "it looks like microseconds; write seconds, 10e-6 for 10 us" },
-        { SECONDS, 1e-9, "it looks like nanoseconds; write seconds, 47e-9 for 47 ns" },
-        { BYTES, 1e9, "it looks like GB; write the unit, as in 80GB or 80GiB" },
-        { BYTES, 1048576.0, "it looks like MiB; write the unit, as in 81559MiB" },
+        { BYTE_RATE, 20, 1e12,
+          "it looks like TB/s; write bytes per second, 3.35e12 for 3.35 TB/s" },
+        { BYTE_RATE, 1e5, 1e9, "it looks like GB/s; write bytes per second, 450e9 for 450 GB/s" },
+        { FLOP_RATE, 20, 1e15, "it looks like PFLOP/s; write FLOP/s, 2.25e15 for 2.25 PFLOP/s" },
+        { FLOP_RATE, 1e5, 1e12, "it looks like TFLOP/s; write FLOP/s, 989e12 for 989 TFLOP/s" },
+        { FRACTION, 101, 0.01, "it looks like a percentage; write 0.72 for 72 %" },
+        { SECONDS, 1e4, 1e-6, "it looks like microseconds; write seconds, 10e-6 for 10 us" },
+        { BYTES, 5000, 1e9, "it looks like GB; write the unit, as in 80GB or 80GiB" },
+        { BYTES, 1e7, 1048576.0, "it looks like MiB; write the unit, as in 81559MiB" },
     };
 
     for (size_t i = 0; key->unit && i < sizeof slips / sizeof *slips; i++)
-        if (!strcmp(slips[i].unit, key->unit) && in_range(key, value * slips[i].factor))
+        if (!strcmp(slips[i].unit, key->unit) && value < slips[i].below &&
+            in_range(key, value * slips[i].factor))
             return slips[i].cause;
     return NULL;
 }
