@@ -2,6 +2,11 @@
 #include "base/units.h"
 #include "planner/derive/reason.h"
 
+char *size_text(char *buffer, size_t size, uint64_t bytes)
+{
+    return units_format_gb(buffer, size, bytes, bytes < UINT64_C(1000000000) ? 3 : 1);
+}
+
 static enum category largest_category(const struct rank_budget *rank)
 {
     int largest = 0;
@@ -37,15 +42,15 @@ void binding_write(const struct space *space, const struct candidate *candidate,
     phase_format(&rank->peak_phase, phase, sizeof phase);
     text_append(ret, size, &used, "%s memory of %s: %s of a limit of %s (",
                 category_names[category], phase,
-                units_format_gb(bytes, sizeof bytes, rank->category_bytes[category], 1),
-                units_format_gb(limit, sizeof limit, space->limit_bytes, 1));
+                size_text(bytes, sizeof bytes, rank->category_bytes[category]),
+                size_text(limit, sizeof limit, space->limit_bytes));
     for (int i = 0; i < 3; i++) {
         enum item item = next_item(rank, category, most);
         if (item == ITEM_COUNT)
             break;
         most = rank->item_bytes[item];
         text_append(ret, size, &used, "%s%s %s", i ? ", " : "", item_infos[item].name,
-                    units_format_gb(bytes, sizeof bytes, most, 1));
+                    size_text(bytes, sizeof bytes, most));
     }
     text_append(ret, size, &used, ")");
 }

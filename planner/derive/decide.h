@@ -24,12 +24,9 @@ struct decision {
  * candidate is the first that fits at its leanest; else the first tight one; else the smallest. */
 bool decide_degrees(struct space *space, struct decision *ret);
 
-/* Sharding, shard widths and settings: the fastest that fits at the decided degrees, never worse
- * than *chosen. Updates degrees' widths. */
+/* Sharding, shard widths and settings: the fastest that fits at the decided degrees; among equally
+ * fast ones the leanest; never worse than *chosen. */
 void decide_settings(struct space *space, struct decision *decision);
-
-/* The same for one sharding only. */
-void decide_sharding(struct space *space, enum sharding sharding, struct decision *decision);
 
 /* Stages or tensor parallelism where gathers do not hide and the step gets faster by them. */
 void decide_speed(struct space *space, struct decision *decision);

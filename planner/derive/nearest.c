@@ -137,32 +137,48 @@ static uint64_t sequence_unit(const struct question *q, const struct layout *l)
     return unit;
 }
 
+/* The longest sequence of any layout tried: the root of one layout, then of the one that fits just
+ * beyond it, until none does. Leaves what fits there in *ret; 0: none. */
+static uint64_t longest_sequence(const struct space *space, const struct decision *smallest,
+                                 struct decision *ret)
+{
+    struct decision layout = *smallest, beyond;
+    struct question shorter = *space->q;
+    uint64_t longest = 0;
+
+    for (int i = 0; i < MOST_SHRINKS; i++) {
+        const struct stretch stretch = { space, &layout.chosen.choices };
+        uint64_t unit = sequence_unit(space->q, &layout.chosen.choices.layout);
+        uint64_t tokens = root_sequence(&stretch) / unit * unit;
+        shorter.seq_tokens = tokens;
+        if (tokens <= longest || !fits(&shorter, ret))
+            break;
+        longest = tokens;
+        shorter.seq_tokens = tokens + unit;
+        if (shorter.seq_tokens >= space->q->seq_tokens || !fits(&shorter, &beyond))
+            break;
+        layout = beyond;
+    }
+    shorter.seq_tokens = longest;
+    return longest > 0 && fits(&shorter, ret) ? longest : 0;
+}
+
 static void shorter_sequence(const struct space *space, const struct decision *decision,
                              struct answer *ret)
 {
-    const struct question *q = space->q;
-    const struct stretch stretch = { space, &decision->chosen.choices };
-    uint64_t unit = sequence_unit(q, &decision->chosen.choices.layout);
-    uint64_t tokens = root_sequence(&stretch) / unit * unit;
-    struct question shorter = *q;
     struct decision found;
+    uint64_t tokens = longest_sequence(space, decision, &found);
+    struct nearest *nearest = tokens > 0 ? append(ret) : NULL;
+    char before[32], after[32];
+    size_t used = 0;
 
-    for (int i = 0; i < MOST_SHRINKS && tokens > 0; i++, tokens -= unit) {
-        shorter.seq_tokens = tokens;
-        if (!fits(&shorter, &found))
-            continue;
-        struct nearest *nearest = append(ret);
-        char before[32], after[32];
-        size_t used = 0;
-        if (!nearest)
-            return;
-        nearest->seq_tokens = tokens;
-        nearest->peak_bytes = found.chosen.worst.peak_bytes;
-        text_append(nearest->change, sizeof nearest->change, &used, "%s tokens instead of %s",
-                    units_format_count(after, sizeof after, tokens),
-                    units_format_count(before, sizeof before, q->seq_tokens));
+    if (!nearest)
         return;
-    }
+    nearest->seq_tokens = tokens;
+    nearest->peak_bytes = found.chosen.worst.peak_bytes;
+    text_append(nearest->change, sizeof nearest->change, &used, "%s tokens instead of %s",
+                units_format_count(after, sizeof after, tokens),
+                units_format_count(before, sizeof before, space->q->seq_tokens));
 }
 
 static void offer_set(const struct decision *found, int row, const char *why, struct answer *ret)

@@ -57,7 +57,7 @@ void price_append(const struct candidate *chosen, const struct candidate *other,
                   char *text, size_t size, size_t *used)
 {
     double now[PRESSURE_COUNT], then[PRESSURE_COUNT];
-    bool any = false;
+    bool any = false, share = false;
 
     pressures_of(chosen, now);
     pressures_of(other, then);
@@ -71,8 +71,9 @@ void price_append(const struct candidate *chosen, const struct candidate *other,
         text_append(text, size, used, "%s%s %+.1f %s", any ? ", " : "", pressure_names[i], change,
                     bytes ? "GiB" : "%");
         any = true;
+        share |= !bytes;
     }
-    text_append(text, size, used, any ? " of the step" : "no difference");
+    text_append(text, size, used, !any ? "no difference" : share ? " of the step" : "");
     if (other->verdict == VERDICT_DOES_NOT_FIT && chosen->verdict != VERDICT_DOES_NOT_FIT)
         text_append(text, size, used, "; %s does not fit", name);
 }

@@ -2,6 +2,8 @@
 #include "base/text.h"
 #include "base/units.h"
 
+#include <string.h>
+
 /* What one reason is written from; `text` is the `because` of the reason being written. */
 struct story {
     struct space *space;
@@ -10,6 +12,8 @@ struct story {
     struct degrees degrees;
     struct settings settings;
     struct answer *answer;
+    bool given;  /* by the user or by what the backend runs: nothing was decided */
+    bool priced; /* there is another value to compare with */
     char *text;
     size_t used;
 };
@@ -17,6 +21,32 @@ struct story {
 enum { BECAUSE = sizeof((struct reason *)0)->because };
 
 #define SAY(story, ...) text_append((story)->text, BECAUSE, &(story)->used, __VA_ARGS__)
+/* A reason only where there was a decision. */
+#define TELL(story, ...) ((story)->given ? (void)0 : SAY(story, __VA_ARGS__))
+
+/* True where nothing but one value is open. */
+static bool has_no_other(const struct space *space, const char *key)
+{
+    const struct {
+        const char *key;
+        bool closed;
+    } rows[] = {
+        { "tp", !space->open_tp },
+        { "pp", !space->open_pp },
+        { "cp", !space->open_cp },
+        { "ep", !space->open_ep },
+        { "etp", !space->open_etp },
+        { "sharding", space->sharding.count == 1 },
+        { "recompute", space->recompute.count == 1 },
+        { "loss", space->loss.count == 1 },
+        { "moe", space->chunks.count == 1 },
+        { "prefetch_units", space->prefetch.count == 1 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!strcmp(rows[i].key, key))
+            return rows[i].closed;
+    return false;
+}
 
 static bool begin(struct story *s, const char *key, const char *value)
 {
@@ -30,8 +60,12 @@ static bool begin(struct story *s, const char *key, const char *value)
     text_append(reason->choice, sizeof reason->choice, &used, "%s=%s", key, value);
     s->text = reason->because;
     s->used = 0;
-    if (choice_is_fixed(&s->space->q->fixed, key))
-        SAY(s, "as set; ");
+    bool fixed = choice_is_fixed(&s->space->q->fixed, key);
+    bool only = !fixed && has_no_other(s->space, key);
+    s->given = fixed || only;
+    s->priced = !only;
+    if (s->given)
+        SAY(s, fixed ? "as set" : "the only value that the host backend runs");
     return true;
 }
 
@@ -51,7 +85,7 @@ static void price_degrees(struct story *s, const struct degrees *degrees, const 
     char name[40];
     size_t used = 0;
 
-    if (!alternative(s->space, degrees, &s->settings, &other))
+    if (!s->priced || !alternative(s->space, degrees, &s->settings, &other))
         return;
     text_append(name, sizeof name, &used, "%s=%d", key, value);
     price_append(s->chosen, &other, name, s->text, BECAUSE, &s->used);
@@ -60,13 +94,8 @@ static void price_degrees(struct story *s, const struct degrees *degrees, const 
 static void price_settings(struct story *s, const struct settings *settings, const char *name)
 {
     struct candidate other;
-    if (alternative(s->space, &s->degrees, settings, &other))
+    if (s->priced && alternative(s->space, &s->degrees, settings, &other))
         price_append(s->chosen, &other, name, s->text, BECAUSE, &s->used);
-}
-
-static char *gb(char *buffer, size_t size, uint64_t bytes)
-{
-    return units_format_gb(buffer, size, bytes, 1);
 }
 
 static void tell_host(struct story *s)
@@ -100,17 +129,17 @@ static void tell_ep(struct story *s)
     if (!s->space->has_moe || !begin_number(s, "ep", l->ep))
         return;
     if (s->decision->wide_ep && s->space->open_ep)
-        SAY(s, "nothing with an expert group inside the domain of %d fits; ", domain);
+        TELL(s, "nothing with an expert group inside the domain of %d fits; ", domain);
     else if (l->ep == domain)
-        SAY(s, "one expert group per NVLink domain: the all-to-all never leaves it; ");
+        TELL(s, "one expert group per NVLink domain: the all-to-all never leaves it; ");
     else
-        SAY(s, "the domain joins %d ranks; ", domain);
-    SAY(s, "%d of %d experts a rank", q->model->moe.experts / l->ep, q->model->moe.experts);
+        TELL(s, "the domain joins %d ranks; ", domain);
+    TELL(s, "%d of %d experts a rank", q->model->moe.experts / l->ep, q->model->moe.experts);
     double rate = inside ? q->hardware->link_bytes_per_second * q->hardware->exchange_efficiency
                          : q->hardware->network_bytes_per_second * q->hardware->network_efficiency;
     if (l->ep > 1 && rate > 0)
-        SAY(s, ", exchanging a row takes %.2f of the time of its expert GEMMs",
-            exchange_over_experts(q, rate));
+        TELL(s, ", exchanging a row takes %.2f of the time of its expert GEMMs",
+             exchange_over_experts(q, rate));
     other.ep = l->ep > 1 ? l->ep / 2 : 2;
     price_degrees(s, &other, "ep", other.ep);
 }
@@ -126,8 +155,8 @@ static void tell_smaller_cp(struct story *s, int cp)
     degrees.cp = cp;
     if (!alternative(s->space, &degrees, &lean, &other) || other.verdict == VERDICT_FITS)
         return;
-    SAY(s, "; cp %d would need %s more than there is", cp,
-        gb(text, sizeof text, other.worst.peak_upper_bytes - s->space->limit_bytes));
+    TELL(s, "; cp %d would need %s more than there is", cp,
+         size_text(text, sizeof text, other.worst.peak_upper_bytes - s->space->limit_bytes));
 }
 
 static void tell_cp(struct story *s)
@@ -141,19 +170,22 @@ static void tell_cp(struct story *s)
         return;
     uint64_t local = q->seq_tokens / (uint64_t)cp;
     units_format_count(tokens, sizeof tokens, local);
-    gb(memory, sizeof memory, q->hardware->memory_bytes);
+    size_text(memory, sizeof memory, q->hardware->memory_bytes);
     bool small = q->hardware->memory_bytes < SMALL_MEMORY_BYTES && !q->hardware->host;
-    if (!small)
-        SAY(s, "%s of device memory: the smallest cp that fits, %s local tokens", memory, tokens);
+    bool fits = s->chosen->verdict != VERDICT_DOES_NOT_FIT;
+    if (!fits)
+        TELL(s, "%s local tokens, the smallest peak of all", tokens);
+    else if (!small)
+        TELL(s, "%s of device memory: the smallest cp that fits, %s local tokens", memory, tokens);
     else if (cp == s->decision->policy_cp && cp > 1)
-        SAY(s, "%s local tokens, inside the 16K-32K window for less than 180 GB", tokens);
+        TELL(s, "%s local tokens, inside the 16K-32K window for less than 180 GB", tokens);
     else if (local > TARGET_LOCAL_SEQUENCE)
-        SAY(s, "%s local tokens, above the 16K-32K window: no larger cp is legal or fits", tokens);
+        TELL(s, "%s local tokens, above the 16K-32K window: no larger cp is legal or fits", tokens);
     else if (cp > 1)
-        SAY(s, "%s local tokens, at most the 16K-32K window", tokens);
+        TELL(s, "%s local tokens, at most the 16K-32K window", tokens);
     else
-        SAY(s, "%s tokens are at most one rank's share of 32K", tokens);
-    if (cp > 1)
+        TELL(s, "%s tokens are at most one rank's share of 32K", tokens);
+    if (cp > 1 && !s->given)
         tell_smaller_cp(s, cp / 2);
     other.cp = cp > 1 ? cp / 2 : 2;
     price_degrees(s, &other, "cp", other.cp);
@@ -168,15 +200,18 @@ static void tell_sharding(struct story *s)
 
     if (!begin(s, "sharding", sharding_names[s->settings.sharding]))
         return;
-    gb(held, sizeof held, s->chosen->worst.category_bytes[CATEGORY_STATIC]);
+    size_text(held, sizeof held, s->chosen->worst.category_bytes[CATEGORY_STATIC]);
     if (s->settings.sharding == SHARDING_REPLICATED)
-        SAY(s, "the whole state is %s a rank, nothing is gathered", held);
+        TELL(s, "the whole state is %s a rank, nothing is gathered", held);
+    else if (layout_dense_shards(l) == 1 && layout_expert_shards(l) == 1)
+        TELL(s, "no rank to share the state with: %s", held);
     else
-        SAY(s, "%s over %d ranks, experts' over %d: %s a rank",
-            s->settings.sharding == SHARDING_FSDP ? "all state" : "master weights and moments",
-            layout_dense_shards(l), layout_expert_shards(l) * l->ep, held);
-    if (s->settings.sharding == SHARDING_FSDP)
-        SAY(s, "; a gather hides from %s local tokens on, there are %s",
+        TELL(s, "%s over %d ranks, experts' over %d: %s a rank",
+             s->settings.sharding == SHARDING_FSDP ? "all state" : "master weights and moments",
+             layout_dense_shards(l), layout_expert_shards(l) * l->ep, held);
+    if (s->settings.sharding == SHARDING_FSDP && layout_dense_shards(l) > 1)
+        TELL(
+            s, "; a gather hides from %s local tokens on, there are %s",
             units_format_count(tokens, sizeof tokens, time->min_tokens_to_hide_gather),
             units_format_count(here, sizeof here, layout_local_tokens(l, s->space->q->seq_tokens)));
     other.sharding = s->settings.sharding == SHARDING_FSDP ? SHARDING_ZERO1 : SHARDING_FSDP;
@@ -189,7 +224,7 @@ static void tell_width(struct story *s, const char *key, int width, int copies, 
 
     if (copies == 1 || !begin_number(s, key, width))
         return;
-    SAY(s, "%d copies of the state: gathers stay among %d ranks", copies, width);
+    TELL(s, "%d copies of the state: gathers stay among %d ranks", copies, width);
     if (key[0] == 'e')
         other.e_fsdp = whole;
     else
@@ -216,15 +251,17 @@ static void tell_pp(struct story *s)
 
     if (!begin_number(s, "pp", s->degrees.pp))
         return;
-    if (s->decision->pp_for_speed)
-        SAY(s, "gathers did not hide with fewer stages; bubble %.1f %%, exposed gathers %.1f %%",
-            100 * time->bubble_fraction, 100 * time->item_seconds[TIME_EXPOSED_GATHER] / step);
+    if (s->chosen->verdict == VERDICT_DOES_NOT_FIT)
+        TELL(s, "the smallest peak of all");
+    else if (s->decision->pp_for_speed)
+        TELL(s, "gathers did not hide with fewer stages; bubble %.1f %%, exposed gathers %.1f %%",
+             100 * time->bubble_fraction, 100 * time->item_seconds[TIME_EXPOSED_GATHER] / step);
     else if (s->degrees.pp > 1)
-        SAY(s, "with fewer stages the state does not fit; bubble %.1f %%",
-            100 * time->bubble_fraction);
+        TELL(s, "with fewer stages the state does not fit; bubble %.1f %%",
+             100 * time->bubble_fraction);
     else
-        SAY(s, "the state fits without stages; exposed gathers take %.1f %%",
-            100 * time->item_seconds[TIME_EXPOSED_GATHER] / step);
+        TELL(s, "the state fits without stages; exposed gathers take %.1f %%",
+             100 * time->item_seconds[TIME_EXPOSED_GATHER] / step);
     other.pp = s->degrees.pp > 1 ? s->degrees.pp / 2 : 2;
     price_degrees(s, &other, "pp", other.pp);
 }
@@ -235,12 +272,14 @@ static void tell_tp(struct story *s)
 
     if (!begin_number(s, "tp", s->degrees.tp))
         return;
-    if (s->decision->tp_for_speed)
-        SAY(s, "gathers hide no other way, and splitting tensors takes less than they do");
+    if (s->chosen->verdict == VERDICT_DOES_NOT_FIT)
+        TELL(s, "the smallest peak of all");
+    else if (s->decision->tp_for_speed)
+        TELL(s, "gathers hide no other way, and splitting tensors takes less than they do");
     else if (s->degrees.tp > 1)
-        SAY(s, "nothing fits with fewer parts of a tensor");
+        TELL(s, "nothing fits with fewer parts of a tensor");
     else
-        SAY(s, "nothing left that only tp can solve");
+        TELL(s, "nothing left that only tp can solve");
     other.tp = s->degrees.tp > 1 ? s->degrees.tp / 2 : 2;
     price_degrees(s, &other, "tp", other.tp);
 }
@@ -252,7 +291,7 @@ static void tell_etp(struct story *s)
     if (!s->space->has_moe || !begin_number(s, "etp", s->degrees.etp))
         return;
     if (s->degrees.etp == 1)
-        SAY(s, "split experts mean narrower GEMMs and 2-fold traffic; no skew asks for it");
+        TELL(s, "split experts mean narrower GEMMs and 2-fold traffic; no skew asks for it");
     other.etp = s->degrees.etp > 1 ? s->degrees.etp / 2 : 2;
     price_degrees(s, &other, "etp", other.etp);
 }
@@ -264,9 +303,9 @@ static void tell_recompute(struct story *s)
     if (!begin(s, "recompute", recompute_names[s->settings.recompute]))
         return;
     if (s->settings.recompute == RECOMPUTE_FULL)
-        SAY(s, "only each layer's input is kept, forward runs again in backward");
+        TELL(s, "only each layer's input is kept, forward runs again in backward");
     else
-        SAY(s, "what the forward made is kept: nothing runs twice");
+        TELL(s, "what the forward made is kept: nothing runs twice");
     other.recompute = s->settings.recompute == RECOMPUTE_NONE ? RECOMPUTE_FULL : RECOMPUTE_NONE;
     price_settings(s, &other, recompute_names[other.recompute]);
 }
@@ -281,11 +320,13 @@ static void tell_loss(struct story *s)
 
     if (!begin(s, "loss", loss_names[s->settings.loss]))
         return;
-    gb(logits, sizeof logits,
-       tokens * (uint64_t)q->model->vocab * dtype_bytes(s->space->base.logits_dtype) /
-           (uint64_t)l->tp);
-    SAY(s, s->settings.loss == LOSS_FULL ? "whole logits of %s have room" : "whole logits are %s",
-        logits);
+    size_text(logits, sizeof logits,
+              tokens * (uint64_t)q->model->vocab * dtype_bytes(s->space->base.logits_dtype) /
+                  (uint64_t)l->tp);
+    TELL(s,
+         s->settings.loss == LOSS_FULL ? "whole logits of %s have room"
+                                       : "streamed by tiles, whole logits would be %s",
+         logits);
     other.loss = s->settings.loss == LOSS_FULL ? LOSS_LINEAR_CE : LOSS_FULL;
     price_settings(s, &other, loss_names[other.loss]);
 }
@@ -300,9 +341,9 @@ static void tell_moe(struct story *s)
     if (!begin(s, "moe", moe_names[s->chosen->choices.primitives.moe]))
         return;
     if (chunks > 1)
-        SAY(s, "%d chunks of the tokens: one is exchanged while another is computed", chunks);
+        TELL(s, "%d chunks of the tokens: one is exchanged while another is computed", chunks);
     else
-        SAY(s, "every token at once");
+        TELL(s, "every token at once");
     other.chunks = chunks > 1 ? 1 : 2;
     price_settings(s, &other, chunks > 1 ? "plain" : "2 chunks");
 }
@@ -314,8 +355,8 @@ static void tell_prefetch(struct story *s)
     if (s->settings.sharding != SHARDING_FSDP ||
         !begin_number(s, "prefetch_units", s->settings.prefetch))
         return;
-    SAY(s, s->settings.prefetch > 0 ? "the next unit is gathered while this one computes"
-                                    : "no room for a second unit's weights");
+    TELL(s, s->settings.prefetch > 0 ? "the next unit is gathered while this one computes"
+                                     : "no room for a second unit's weights");
     other.prefetch = s->settings.prefetch > 0 ? 0 : 1;
     price_settings(s, &other, s->settings.prefetch > 0 ? "no prefetch" : "prefetch_units=1");
 }
@@ -329,14 +370,14 @@ static void tell_context(struct story *s)
         return;
     if (s->space->has_softmax && begin(s, "context", context_names[p->context]) &&
         p->context == CONTEXT_ALLGATHER_KV)
-        SAY(s, "%d of %d heads carry keys and values: gathering them is cheap",
-            s->space->q->model->gqa.kv_heads, s->space->q->model->gqa.heads);
+        TELL(s, "%d of %d heads carry keys and values: gathering them is cheap",
+             s->space->q->model->gqa.kv_heads, s->space->q->model->gqa.heads);
     if (!s->space->has_linear ||
         !begin(s, "linear_context", linear_context_names[p->linear_context]))
         return;
     bool split = p->linear_context == LINEAR_CONTEXT_HEAD_SPLIT;
-    SAY(s, split ? "each rank runs whole sequences of its share of the heads"
-                 : "ranks pass the recurrent state on in sequence order");
+    TELL(s, split ? "each rank runs whole sequences of its share of the heads"
+                  : "ranks pass the recurrent state on in sequence order");
     other.linear_context = split ? LINEAR_CONTEXT_STATE_PASS : LINEAR_CONTEXT_HEAD_SPLIT;
     price_settings(s, &other, linear_context_names[other.linear_context]);
 }

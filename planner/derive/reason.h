@@ -11,6 +11,9 @@ void reasons_write(struct space *space, const struct decision *decision, struct 
 void binding_write(const struct space *space, const struct candidate *candidate, char *ret,
                    size_t size);
 
+/* "32.5 GB", "0.143 GB". Returns buffer. */
+char *size_text(char *buffer, size_t size, uint64_t bytes);
+
 /* The settings that complete to these choices. */
 struct settings settings_of(const struct choices *choices);
 

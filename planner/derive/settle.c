@@ -1,10 +1,41 @@
-/* The cheapest settings at given degrees: shard modes and widths, loss, recompute, chunking. */
+/* The cheapest settings at given degrees: shard modes and widths, loss, recompute, chunking. A
+ * step's time costs far less to know than its memory, so all members are timed, and judged in the
+ * order of time until one fits. */
 #include "planner/derive/decide.h"
 
-/* A stage or a tensor split must save this share of the step before it is taken for speed. */
-#define WORTH_A_DEGREE 0.02
-/* Below this share of the step no gather is worth a degree of its own. */
-#define GATHER_SHARE_THAT_MATTERS 0.02
+#include <stdlib.h>
+
+/* Two steps this close are equally fast; the one that leaves more memory is taken. */
+#define EQUALLY_FAST 0.005
+
+enum {
+    MAX_WIDTHS = 4,
+    MAX_FAMILIES = 3 * MAX_WIDTHS * 4, /* sharding x widths x recompute */
+    MAX_MEMBERS = 640,
+    MOST_EQUALS = 10 /* judged among the equally fast */
+};
+
+struct member {
+    double seconds;
+    struct settings settings;
+    struct degrees degrees;
+    int family, order; /* order: leaner members first among the equally fast */
+    bool judged;
+};
+
+/* Members that differ in loss, chunks and the like only. */
+struct family {
+    bool asked, dead; /* dead: not even its leanest member fits */
+};
+
+struct settle {
+    struct space *space;
+    struct decision *decision;
+    int prefetch;
+    int count, families;
+    struct family family[MAX_FAMILIES];
+    struct member members[MAX_MEMBERS];
+};
 
 /* The widest shard group of `width` ranks, `inner` ranks apart, that stays inside the domain. */
 static int width_in_domain(const struct space *space, int width, int inner)
@@ -39,157 +70,185 @@ static struct widths shard_widths(const struct space *space, const struct layout
     return w;
 }
 
-static bool faster_than_chosen(struct space *space, const struct degrees *degrees,
-                               const struct settings *settings, struct decision *d,
-                               struct candidate *ret)
-{
-    space_complete(space, degrees, settings, &ret->choices);
-    if (!space_legal(space, &ret->choices))
-        return false;
-    space_time(space, ret);
-    return d->chosen.verdict != VERDICT_FITS || ret->time.seconds < d->chosen.time.seconds;
-}
-
-static void take_if_better(struct space *space, const struct degrees *degrees,
-                           const struct settings *settings, struct decision *d)
+static void add_member(struct settle *s, const struct degrees *degrees,
+                       const struct settings *settings, int order)
 {
     struct candidate candidate;
 
-    if (!faster_than_chosen(space, degrees, settings, d, &candidate))
+    if (s->count == MAX_MEMBERS)
         return;
-    space_judge(space, &candidate);
-    if (candidate_better(&candidate, &d->chosen)) {
-        d->chosen = candidate;
-        d->degrees = *degrees;
-    }
+    space_complete(s->space, degrees, settings, &candidate.choices);
+    if (!space_legal(s->space, &candidate.choices))
+        return;
+    space_time(s->space, &candidate);
+    s->members[s->count++] = (struct member){ .seconds = candidate.time.seconds,
+                                              .settings = *settings,
+                                              .degrees = *degrees,
+                                              .family = s->families - 1,
+                                              .order = order };
 }
 
-/* Loss and chunking under one recompute; skipped when not even the leanest of them fits. */
-static void settle_rest(struct space *space, const struct degrees *degrees,
-                        struct settings settings, struct decision *d)
+/* Loss, chunks and the linear context under one sharding and recompute. */
+static void add_family(struct settle *s, const struct degrees *degrees, struct settings settings,
+                       int order)
 {
-    const struct knob *loss = &space->loss, *chunks = &space->chunks;
-    struct settings lean = settings;
-    struct candidate candidate;
-
-    lean.loss = (enum loss)loss->values[loss->count - 1];
-    lean.chunks = chunks->values[chunks->count - 1];
-    bool legal = space_try(space, degrees, &lean, &candidate);
-    if (legal && candidate.verdict == VERDICT_DOES_NOT_FIT) {
-        if (d->chosen.verdict != VERDICT_DOES_NOT_FIT)
-            return;
-        space_time(space, &candidate);
-        if (candidate_better(&candidate, &d->chosen)) {
-            d->chosen = candidate;
-            d->degrees = *degrees;
-        }
-        return;
-    }
-    for (int l = 0; l < loss->count; l++) {
-        settings.loss = (enum loss)loss->values[l];
-        for (int c = 0; c < chunks->count; c++) {
-            settings.chunks = chunks->values[c];
-            take_if_better(space, degrees, &settings, d);
-        }
-    }
-}
-
-static void settle_recompute(struct space *space, const struct degrees *degrees,
-                             struct settings settings, struct decision *d)
-{
+    const struct space *space = s->space;
     struct knob linear = space_linear_contexts(space, degrees->cp);
-    int depths = settings.sharding == SHARDING_FSDP ? space->prefetch.count : 1;
 
-    for (int x = 0; x < linear.count; x++) {
-        settings.linear_context = (enum linear_context)linear.values[x];
-        for (int p = 0; p < depths; p++) {
-            if (p > 0 && d->chosen.verdict == VERDICT_FITS)
-                break;
-            settings.prefetch = space->prefetch.values[p];
-            for (int r = 0; r < space->recompute.count; r++) {
-                settings.recompute = (enum recompute)space->recompute.values[r];
-                settle_rest(space, degrees, settings, d);
+    if (s->families == MAX_FAMILIES)
+        return;
+    s->family[s->families++] = (struct family){ .asked = false };
+    settings.prefetch = s->prefetch;
+    for (int l = 0; l < space->loss.count; l++) {
+        settings.loss = (enum loss)space->loss.values[l];
+        int after_loss = order * 2 + (l < space->loss.count - 1);
+        for (int c = 0; c < space->chunks.count; c++)
+            for (int x = 0; x < linear.count; x++) {
+                settings.chunks = space->chunks.values[c];
+                settings.linear_context = (enum linear_context)linear.values[x];
+                add_member(s, degrees, &settings, after_loss);
             }
-        }
     }
 }
 
-void decide_sharding(struct space *space, enum sharding sharding, struct decision *d)
+static void add_sharding(struct settle *s, enum sharding sharding)
 {
-    struct widths w = shard_widths(space, &d->chosen.choices.layout);
-    struct degrees degrees = d->degrees;
+    const struct knob *recompute = &s->space->recompute;
+    struct widths w = shard_widths(s->space, &s->decision->chosen.choices.layout);
+    struct degrees degrees = s->decision->degrees;
     struct settings settings = { .sharding = sharding };
     bool sharded = sharding != SHARDING_REPLICATED;
 
-    for (int i = 0; i < (sharded ? w.dense_count : 1); i++) {
-        degrees.fsdp = w.dense[i];
+    for (int i = 0; i < (sharded ? w.dense_count : 1); i++)
         for (int j = 0; j < (sharded ? w.expert_count : 1); j++) {
+            degrees.fsdp = w.dense[i];
             degrees.e_fsdp = w.expert[j];
-            settle_recompute(space, &degrees, settings, d);
+            for (int r = recompute->count - 1; r >= 0; r--) {
+                settings.recompute = (enum recompute)recompute->values[r];
+                int more_held = recompute->count - 1 - r;
+                add_family(s, &degrees, settings,
+                           ((int)(SHARDING_FSDP - sharding) * 3 + i + j) * 2 + more_held);
+            }
         }
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    const struct member *x = (const struct member *)a, *y = (const struct member *)b;
+    if (x->seconds != y->seconds)
+        return x->seconds < y->seconds ? -1 : 1;
+    return x->order != y->order ? x->order - y->order : x->settings.chunks - y->settings.chunks;
+}
+
+static void take(struct settle *s, const struct member *member, const struct candidate *candidate)
+{
+    s->decision->chosen = *candidate;
+    s->decision->degrees = member->degrees;
+}
+
+static enum verdict judge(struct settle *s, struct member *member, struct candidate *ret)
+{
+    member->judged = true;
+    space_complete(s->space, &member->degrees, &member->settings, &ret->choices);
+    space_judge(s->space, ret);
+    return ret->verdict;
+}
+
+/* After a member did not fit: whether its family can. Its leanest is kept where nothing fits. */
+static void ask_family(struct settle *s, const struct member *failed)
+{
+    struct settings lean = space_leanest(s->space);
+    struct member member = *failed;
+    struct candidate candidate;
+
+    s->family[failed->family].asked = true;
+    lean.sharding = failed->settings.sharding;
+    lean.recompute = failed->settings.recompute;
+    lean.linear_context = failed->settings.linear_context;
+    member.settings = lean;
+    space_complete(s->space, &member.degrees, &lean, &candidate.choices);
+    if (!space_legal(s->space, &candidate.choices))
+        return;
+    s->family[failed->family].dead = judge(s, &member, &candidate) == VERDICT_DOES_NOT_FIT;
+    space_time(s->space, &candidate);
+    if (candidate_better(&candidate, &s->decision->chosen))
+        take(s, &member, &candidate);
+}
+
+/* Index of the first member that fits, or -1; the best of what does not is in the decision. */
+static int first_that_fits(struct settle *s)
+{
+    for (int i = 0; i < s->count; i++) {
+        struct member *member = &s->members[i];
+        struct family *family = &s->family[member->family];
+        struct candidate candidate;
+        if (family->dead)
+            continue;
+        enum verdict verdict = judge(s, member, &candidate);
+        candidate.time.seconds = member->seconds;
+        if (verdict == VERDICT_FITS || candidate_better(&candidate, &s->decision->chosen)) {
+            space_time(s->space, &candidate);
+            take(s, member, &candidate);
+        }
+        if (verdict == VERDICT_FITS)
+            return i;
+        if (!family->asked)
+            ask_family(s, member);
     }
+    return -1;
+}
+
+static int by_order(const void *a, const void *b)
+{
+    const struct member *x = (const struct member *)a, *y = (const struct member *)b;
+    return x->order != y->order ? x->order - y->order : by_seconds(a, b);
+}
+
+/* Among members as fast as the first that fits, the one with the smallest peak. */
+static void leanest_of_equals(struct settle *s, int first)
+{
+    double most = s->members[first].seconds * (1 + EQUALLY_FAST);
+    int end = first, judged = 0;
+
+    while (end < s->count && s->members[end].seconds <= most)
+        end++;
+    qsort(s->members + first, (size_t)(end - first), sizeof *s->members, by_order);
+    for (int i = first; i < end && judged < MOST_EQUALS; i++) {
+        struct member *member = &s->members[i];
+        struct candidate candidate;
+        if (member->judged || s->family[member->family].dead)
+            continue;
+        judged++;
+        if (judge(s, member, &candidate) != VERDICT_FITS ||
+            candidate.worst.peak_upper_bytes >= s->decision->chosen.worst.peak_upper_bytes)
+            continue;
+        space_time(s->space, &candidate);
+        take(s, member, &candidate);
+    }
+}
+
+static bool settle_with_prefetch(struct settle *s, int prefetch)
+{
+    const struct knob *shardings = &s->space->sharding;
+
+    s->prefetch = prefetch;
+    s->count = s->families = 0;
+    for (int i = shardings->count - 1; i >= 0; i--)
+        add_sharding(s, (enum sharding)shardings->values[i]);
+    qsort(s->members, (size_t)s->count, sizeof *s->members, by_seconds);
+    int first = first_that_fits(s);
+    if (first >= 0)
+        leanest_of_equals(s, first);
+    return first >= 0;
 }
 
 void decide_settings(struct space *space, struct decision *decision)
 {
-    for (int s = space->sharding.count - 1; s >= 0; s--)
-        decide_sharding(space, (enum sharding)space->sharding.values[s], decision);
-}
+    struct settle s;
 
-static double gather_share(const struct candidate *c)
-{
-    double gather = c->time.item_seconds[TIME_EXPOSED_GATHER];
-    return c->time.seconds > 0 ? gather / c->time.seconds : 0;
-}
-
-/* The same decision with one other degree, settled anew; false when that is illegal. */
-static bool settle_other(struct space *space, const struct decision *from, int tp, int pp,
-                         struct decision *ret)
-{
-    struct settings lean = space_leanest(space);
-
-    *ret = *from;
-    ret->degrees.tp = tp;
-    ret->degrees.pp = pp;
-    ret->degrees.fsdp = space->open_fsdp ? 0 : space->fixed.fsdp;
-    ret->degrees.e_fsdp = space->open_e_fsdp ? 0 : space->fixed.e_fsdp;
-    lean.linear_context =
-        (enum linear_context)space_linear_contexts(space, ret->degrees.cp).values[0];
-    if (!space_try(space, &ret->degrees, &lean, &ret->chosen))
-        return false;
-    space_time(space, &ret->chosen);
-    decide_settings(space, ret);
-    return true;
-}
-
-static bool worth_it(const struct decision *other, const struct decision *now)
-{
-    return other->chosen.verdict == now->chosen.verdict &&
-           other->chosen.time.seconds < now->chosen.time.seconds * (1 - WORTH_A_DEGREE);
-}
-
-void decide_speed(struct space *space, struct decision *decision)
-{
-    struct decision other;
-
-    if (decision->chosen.verdict != VERDICT_FITS)
-        return;
-    for (int pp = decision->degrees.pp * 2; space->open_pp && pp <= 8; pp *= 2) {
-        if (gather_share(&decision->chosen) < GATHER_SHARE_THAT_MATTERS)
+    s.space = space;
+    s.decision = decision;
+    for (int i = 0; i < space->prefetch.count; i++)
+        if (settle_with_prefetch(&s, space->prefetch.values[i]))
             return;
-        if (!settle_other(space, decision, decision->degrees.tp, pp, &other) ||
-            !worth_it(&other, decision))
-            break;
-        *decision = other;
-        decision->pp_for_speed = true;
-    }
-    for (int tp = decision->degrees.tp * 2; space->open_tp && tp <= link_domain(space); tp *= 2) {
-        if (gather_share(&decision->chosen) < GATHER_SHARE_THAT_MATTERS)
-            return;
-        if (!settle_other(space, decision, tp, decision->degrees.pp, &other) ||
-            !worth_it(&other, decision))
-            break;
-        *decision = other;
-        decision->tp_for_speed = true;
-    }
 }
