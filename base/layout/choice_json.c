@@ -2,6 +2,7 @@
 #include "base/layout/key.h"
 #include "base/text.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -190,9 +191,9 @@ static int check_product(const struct node *map, const char *key, int64_t shards
         return -1;
     if (found == 0 || given == shards * copies)
         return 0;
-    return diag_error(reterr, node_get(map, key)->at, "%s is %lld, but %s = %lld x %lld = %lld",
-                      key, (long long)given, how, (long long)shards, (long long)copies,
-                      (long long)(shards * copies));
+    return diag_error(reterr, node_get(map, key)->at,
+                      "%s is %" PRId64 ", but %s = %" PRId64 " x %" PRId64 " = %" PRId64, key,
+                      given, how, shards, copies, shards * copies);
 }
 
 int choices_from_nodes(const struct node *layout, const struct node *primitives,

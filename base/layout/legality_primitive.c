@@ -3,6 +3,8 @@
 #include "base/text.h"
 #include "base/units.h"
 
+#include <inttypes.h>
+
 /* Parts of equal length that a sequence splits into: zig-zag order gives each rank one piece from
  * the front and one from the back; sequence parallelism splits a rank's tokens over tp. */
 static int64_t sequence_parts(const struct choices *c)
@@ -28,8 +30,8 @@ int legality_sequence(const struct legality_input *in, struct diag_list *reterr)
                (unsigned long long)in->seq_tokens, (long long)parts, l->cp, l->tp,
                parts == (int64_t)l->cp * l->tp ? "" : ", two pieces a rank in zig-zag order");
     if (below > 0)
-        diag_hint(reterr, "nearest legal lengths: %llu or %llu tokens", (unsigned long long)below,
-                  (unsigned long long)(below + unit));
+        diag_hint(reterr, "nearest legal lengths: %" PRIu64 " or %" PRIu64 " tokens", below,
+                  below + unit);
     else
         diag_hint(reterr, "nearest legal length: %llu tokens", (unsigned long long)unit);
     return 1;

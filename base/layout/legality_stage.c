@@ -2,6 +2,8 @@
 #include "base/layout/legality_rules.h"
 #include "base/text.h"
 
+#include <inttypes.h>
+
 static int named_stages(const struct layout *l)
 {
     int count = 0;
@@ -151,9 +153,9 @@ int legality_batch(const struct legality_input *in, struct diag_list *reterr)
                (long long)in->global_batch, l->fsdp * l->d_rep, l->micro_batch, (long long)unit);
     if (count > 0)
         diag_hint(reterr,
-                  "nearest legal batches: %lld (%lld micro-batches) or %lld (%lld micro-batches)",
-                  (long long)(count * unit), (long long)count, (long long)((count + 1) * unit),
-                  (long long)(count + 1));
+                  "nearest legal batches: %" PRId64 " (%" PRId64 " micro-batches) or %" PRId64
+                  " (%" PRId64 " micro-batches)",
+                  count * unit, count, (count + 1) * unit, count + 1);
     else
         diag_hint(reterr, "nearest legal batch: %lld (1 micro-batch)", (long long)unit);
     return 1;

@@ -3,6 +3,8 @@
 #include "base/layout/legality_rules.h"
 #include "base/text.h"
 
+#include <inttypes.h>
+
 /* Ranks of one data-parallel replica of the dense part; 64 bits because nothing is checked yet. */
 static int64_t dense_model_ranks(const struct layout *l)
 {
@@ -83,11 +85,8 @@ static void suggest_gpus(char *text, size_t size, size_t *used, int gpus, int64_
     int64_t below = gpus / ranks * ranks;
     if (below > 0)
         text_append(text, size, used, "%s%lld", *used ? ", or " : "", (long long)below);
-    text_append(text, size, used, "%s%lld GPUs",
-                below > 0 ? " or "
-                : *used   ? ", or "
-                          : "",
-                (long long)(below + ranks));
+    const char *between = below > 0 ? " or " : *used ? ", or " : "";
+    text_append(text, size, used, "%s%" PRId64 " GPUs", between, below + ranks);
 }
 
 static void say_misfit(const struct legality_input *in, const char *arithmetic, int64_t ranks,

@@ -81,17 +81,15 @@ static void draw_zipf(const struct routing *routing, struct stream *stream, int 
     double arrival[ROUTING_MAX_TOP_K];
     int kept = 0;
 
-    if (top_k > ROUTING_MAX_TOP_K) {
+    if (top_k < 1 || top_k > ROUTING_MAX_TOP_K) {
         draw_subset(stream, 0, experts, top_k, ret);
         return;
     }
     for (int i = 0; i < experts; i++) {
         double time = -log(stream_unit(stream)) * pow(i + 1.0, routing->zipf_exponent);
-        int at = kept < top_k ? kept++ : top_k;
-        if (at == top_k && time >= arrival[top_k - 1])
+        if (kept == top_k && time >= arrival[kept - 1])
             continue;
-        if (at == top_k)
-            at--;
+        int at = kept < top_k ? kept++ : kept - 1;
         for (; at > 0 && arrival[at - 1] > time; at--) {
             arrival[at] = arrival[at - 1];
             ret[at] = ret[at - 1];

@@ -134,7 +134,8 @@ static uint64_t whole_rows(double rows, uint64_t bound)
  * replacement only lowers it), which grows up to m = width / 2. */
 static struct token_rows zipf_others(const struct routing_shape *shape, struct token_rows fullest)
 {
-    double left = shape->top_k - fullest.mean, width = shape->experts / shape->ep;
+    int experts_here = shape->experts / shape->ep;
+    double left = shape->top_k - fullest.mean, width = experts_here;
     double mean = left < fullest.mean ? left : fullest.mean;
     double widest = mean < width / 2 ? mean : width / 2;
 

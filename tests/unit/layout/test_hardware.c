@@ -69,7 +69,7 @@ static int read_edited(const char *key, const char *line, struct hardware *ret,
 
 static void reads_plain_and_sourced_values(void **state)
 {
-    struct hardware h;
+    struct hardware h = { 0 };
     struct diag_list errors = { 0 };
     (void)state;
 
@@ -106,7 +106,7 @@ static void slips_of_units_are_named(void **state)
     (void)state;
 
     for (size_t i = 0; i < sizeof slips / sizeof *slips; i++) {
-        struct hardware h;
+        struct hardware h = { 0 };
         struct diag_list errors = { 0 };
         assert_int_equal(read_edited(slips[i].key, slips[i].line, &h, &errors), -1);
         assert_int_equal(errors.errors, 1);
@@ -120,7 +120,7 @@ static void slips_of_units_are_named(void **state)
 /* 1979e12 / 3.35e12 = 591 FLOPs a byte; the dense peak has 295. */
 static void sparse_peaks_are_suspected(void **state)
 {
-    struct hardware h;
+    struct hardware h = { 0 };
     struct diag_list errors = { 0 };
     (void)state;
 
@@ -134,7 +134,7 @@ static void sparse_peaks_are_suspected(void **state)
 
 static void malformed_files_are_refused(void **state)
 {
-    struct hardware h;
+    struct hardware h = { 0 };
     struct diag_list errors = { 0 };
     (void)state;
 
@@ -173,7 +173,7 @@ static void json_round_trip(const struct hardware *h)
 
 static void set_by_key(void **state)
 {
-    struct hardware h;
+    struct hardware h = { 0 };
     struct diag_list errors = { 0 };
     const struct pos none = { 0 };
     (void)state;
@@ -209,7 +209,7 @@ static void check_sources(const char *path)
 
 static void check_shipped(const char *name, const char *path, void *context)
 {
-    struct hardware h;
+    struct hardware h = { 0 };
     struct diag_list errors = { 0 };
     int *count = context;
 
@@ -236,7 +236,7 @@ static void shipped_files_are_complete(void **state)
 /* Communicators of the shipped H200 file against the totals measured on two and four GPUs, MiB. */
 static void communicators_add_up_to_the_measured(void **state)
 {
-    struct hardware h;
+    struct hardware h = { 0 };
     struct diag_list errors = { 0 };
     const uint64_t mib = 1 << 20;
     (void)state;
@@ -255,7 +255,7 @@ static void communicators_add_up_to_the_measured(void **state)
 
 static void host_detects_its_memory(void **state)
 {
-    struct hardware h;
+    struct hardware h = { 0 };
     struct diag_list errors = { 0 };
     char want[64];
     (void)state;
