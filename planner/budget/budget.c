@@ -16,14 +16,14 @@ struct loads {
     int count;
     struct {
         int ep; /* lowest coordinate */
-        uint64_t point, upper;
+        struct rows_received rows;
     } items[BUDGET_MAX_GROUPS];
 };
 
-static int load_find(const struct loads *loads, uint64_t point, uint64_t upper)
+static int load_find(const struct loads *loads, struct rows_received rows)
 {
     for (int i = 0; i < loads->count; i++)
-        if (loads->items[i].point == point && loads->items[i].upper == upper)
+        if (loads->items[i].rows.point == rows.point && loads->items[i].rows.upper == rows.upper)
             return i;
     return -1;
 }
@@ -39,16 +39,14 @@ static void loads_init(const struct budget_input *in, struct loads *ret)
     ret->count = 0;
     for (int i = 0; i < ep; i++) {
         int rank = ep == 1 ? -1 : i;
-        uint64_t point = dispatch_rows(in, rank, ROWS_POINT);
-        uint64_t upper = dispatch_rows(in, rank, ROWS_UPPER);
-        if (load_find(ret, point, upper) >= 0)
+        struct rows_received rows = dispatch_rows(in, rank);
+        if (load_find(ret, rows) >= 0)
             continue;
         int at = ret->count < room ? ret->count++ : room - 1;
-        bool joins = i > 0 && at == ret->count - 1 && ret->items[at].point > point;
+        bool joins = i > 0 && at == ret->count - 1 && ret->items[at].rows.point > rows.point;
         if (!joins) {
             ret->items[at].ep = i;
-            ret->items[at].point = point;
-            ret->items[at].upper = upper;
+            ret->items[at].rows = rows;
         }
     }
 }
@@ -80,16 +78,16 @@ static uint64_t with_doubt(const struct timeline_result *t)
 }
 
 /* One group from its stage and its loads. */
-static void group_compute(const struct budget_input *in, const struct stage *stage, uint64_t point,
-                          uint64_t upper, struct rank_budget *ret)
+static void group_compute(const struct budget_input *in, const struct stage *stage,
+                          struct rows_received rows, struct rank_budget *ret)
 {
-    struct timeline_request request = { in, stage, point, NULL };
+    struct timeline_request request = { in, stage, rows.point, NULL };
     struct timeline_result result, high;
-    timeline_walk_both(&request, upper, &result, &high);
+    timeline_walk_both(&request, rows.upper, &result, &high);
     fill(&result, ret);
     ret->stage = stage->index;
-    ret->routed_rows = point;
-    ret->routed_rows_upper = upper;
+    ret->routed_rows = rows.point;
+    ret->routed_rows_upper = rows.upper;
     ret->peak_upper_bytes = with_doubt(&high);
 }
 
@@ -126,7 +124,7 @@ static void measured_compute(const struct budget_input *in, struct rank_budget *
     const struct layout *l = &in->choices->layout;
     int rank = in->measured->rank;
     stage_init(in, rank / ranks_a_stage(l), &stage);
-    uint64_t absent = dispatch_rows(in, -1, ROWS_POINT);
+    uint64_t absent = dispatch_rows(in, -1).point;
     uint64_t most = measured_rows(in->measured, &stage, absent, layers);
     struct timeline_request request = { in, &stage, most, layers };
     timeline_walk(&request, NULL, &result);
@@ -164,7 +162,7 @@ void budget_compute(const struct budget_input *in, struct budget *ret)
         stage_init(in, s, &stage);
         for (int i = 0; i < loads.count; i++) {
             struct rank_budget *group = &ret->groups[ret->count++];
-            group_compute(in, &stage, loads.items[i].point, loads.items[i].upper, group);
+            group_compute(in, &stage, loads.items[i].rows, group);
             group->ep_coordinate = loads.items[i].ep;
             group->rank = s * ranks_a_stage(l) + loads.items[i].ep * l->etp;
         }
@@ -175,12 +173,12 @@ void budget_compute(const struct budget_input *in, struct budget *ret)
 void budget_worst(const struct budget_input *in, struct rank_budget *ret)
 {
     const struct layout *l = &in->choices->layout;
-    uint64_t point = dispatch_rows(in, -1, ROWS_POINT), upper = dispatch_rows(in, -1, ROWS_UPPER);
+    struct rows_received rows = dispatch_rows(in, -1);
     for (int s = 0; s < l->pp; s++) {
         struct stage stage;
         struct rank_budget group;
         stage_init(in, s, &stage);
-        group_compute(in, &stage, point, upper, &group);
+        group_compute(in, &stage, rows, &group);
         group.rank = s * ranks_a_stage(l);
         group.ep_coordinate = 0;
         if (s == 0 || group.peak_upper_bytes > ret->peak_upper_bytes)
@@ -197,10 +195,10 @@ int budget_group_of(const struct budget_input *in, const struct budget *budget, 
     if (per_stage <= 1)
         return stage * per_stage;
     int ep = rank / l->etp % l->ep;
-    uint64_t point = dispatch_rows(in, ep, ROWS_POINT), upper = dispatch_rows(in, ep, ROWS_UPPER);
+    struct rows_received rows = dispatch_rows(in, ep);
     for (int i = 0; i < per_stage; i++) {
         const struct rank_budget *g = &budget->groups[stage * per_stage + i];
-        if (g->routed_rows == point && g->routed_rows_upper == upper)
+        if (g->routed_rows == rows.point && g->routed_rows_upper == rows.upper)
             return stage * per_stage + i;
     }
     return (stage + 1) * per_stage - 1;

@@ -34,18 +34,18 @@ static uint64_t worst_rows(const struct budget_input *in, uint64_t tokens)
     return mul3_sat(ep, k < local ? k : local, tokens);
 }
 
-uint64_t dispatch_rows(const struct budget_input *in, int ep_rank, enum row_estimate estimate)
+struct rows_received dispatch_rows(const struct budget_input *in, int ep_rank)
 {
     const struct layout *l = &in->choices->layout;
     if (in->model->moe.experts == 0)
-        return 0;
-    uint64_t etp = (uint64_t)l->etp;
+        return (struct rows_received){ 0, 0 };
+    uint64_t etp = (uint64_t)l->etp, sent = mul_sat(sent_rows(in), etp);
     if (l->ep == 1)
-        return mul_sat(sent_rows(in), etp);
+        return (struct rows_received){ sent, sent };
     struct routing_shape shape = routing_shape_of(in);
     struct routing_load load;
     routing_load(&in->routing, &shape, ep_rank, in->routing_quantile, &load);
-    return mul_sat(estimate == ROWS_POINT ? load.point_rows : load.upper_rows, etp);
+    return (struct rows_received){ mul_sat(load.point_rows, etp), mul_sat(load.upper_rows, etp) };
 }
 
 static int chunk_count(const struct budget_input *in)

@@ -58,8 +58,12 @@ struct dispatch {
     uint64_t delayed;                    /* received rows whose weight gradients wait */
     int chunks, flying;                  /* chunks of which dispatch buffers are alive at once */
 };
-enum row_estimate { ROWS_POINT, ROWS_UPPER };
-uint64_t dispatch_rows(const struct budget_input *in, int ep_rank, enum row_estimate estimate);
+/* Rows that the ranks of one expert-parallel coordinate receive (-1: the fullest): the point
+ * estimate and the one exceeded with the quantile's probability. */
+struct rows_received {
+    uint64_t point, upper;
+};
+struct rows_received dispatch_rows(const struct budget_input *in, int ep_rank);
 void dispatch_init(const struct budget_input *in, uint64_t received, struct dispatch *ret);
 uint64_t dispatch_bound(const struct budget_input *in);
 

@@ -1,0 +1,118 @@
+/* exposed.c - collectives inside a layer: expert exchange, context and tensor parallelism. A replay
+ * repeats those of the forward. */
+#include "planner/time/cost.h"
+
+/* Two exchanges a pass of R x H x 2 bytes. Chunks hide a share of the shorter of exchange and
+ * expert matmul. */
+static void exchange_cost(const struct budget_input *in, uint64_t received, struct pass *pass)
+{
+    const struct hardware *h = in->hardware;
+    struct ranks ranks = { in->choices->layout.ep, in->choices->layout.etp };
+    struct dispatch d;
+    dispatch_init(in, received, &d);
+    uint64_t rows = d.chunk_received > d.chunk_sent ? d.chunk_received : d.chunk_sent;
+    double bytes = 2.0 * (double)rows * in->model->hidden;
+    double seconds = 2.0 * d.chunks * exchange_seconds(h, ranks, bytes);
+    double experts = pass->item[TIME_EXPERTS];
+    if (d.flying > 1)
+        seconds -= h->exchange_overlap * (seconds < experts ? seconds : experts);
+    pass->item[TIME_EXPOSED_EXCHANGE] = seconds;
+}
+
+struct view {
+    struct ranks ranks;
+    double tokens, all, query, key;
+};
+
+static double gather_kv(const struct hardware *h, const struct view *v)
+{
+    return gather_seconds(h, v->ranks, 4 * v->key * v->all);
+}
+
+/* allgather_kv: bf16 keys and values in each pass, fp32 gradients reduce-scattered. ulysses: q, k,
+ * v, o in each pass, and their gradients. ring: blocks hide behind attention. */
+static void softmax_context(const struct budget_input *in, const struct view *v,
+                            struct layer_cost *cost)
+{
+    const struct hardware *h = in->hardware;
+    struct pass *f = &cost->forward, *b = &cost->backward;
+    double whole = gather_kv(h, v);
+    double split = exchange_seconds(h, v->ranks, 2 * v->tokens * 2 * (v->query + v->key));
+    double left = whole - f->item[TIME_ATTENTION];
+    double back = 3 * whole - b->item[TIME_ATTENTION];
+    switch (in->choices->primitives.context) {
+    case CONTEXT_ALLGATHER_KV:
+        f->item[TIME_EXPOSED_CONTEXT] = whole;
+        b->item[TIME_EXPOSED_CONTEXT] = whole + gather_seconds(h, v->ranks, 8 * v->key * v->all);
+        break;
+    case CONTEXT_ULYSSES:
+    case CONTEXT_HIERARCHICAL:
+        f->item[TIME_EXPOSED_CONTEXT] = split;
+        b->item[TIME_EXPOSED_CONTEXT] = 2 * split;
+        break;
+    case CONTEXT_RING:
+        f->item[TIME_EXPOSED_CONTEXT] = left > 0 ? left : 0;
+        b->item[TIME_EXPOSED_CONTEXT] = back > 0 ? back : 0;
+        break;
+    case CONTEXT_NONE:
+    case CONTEXT_COUNT:
+        break;
+    }
+}
+
+/* head_split: q, k, v and o exchanged. state_pass: states go from rank to rank in turn, and hidden
+ * states are reordered from zig-zag to sequence order and back. */
+static void linear_context(const struct budget_input *in, const struct residency_shape *s,
+                           const struct view *v, struct layer_cost *cost)
+{
+    const struct hardware *h = in->hardware;
+    double seconds = 0;
+    if (in->choices->primitives.linear_context == LINEAR_CONTEXT_HEAD_SPLIT) {
+        double width = (double)(s->width[WIDTH_DELTA_CONV] + s->width[WIDTH_DELTA_VALUE]);
+        seconds = exchange_seconds(h, v->ranks, 2 * v->tokens * width);
+    } else if (in->choices->primitives.linear_context == LINEAR_CONTEXT_STATE_PASS) {
+        double state = 4.0 * (double)s->width[WIDTH_DELTA_STATE] * in->choices->layout.micro_batch;
+        double hidden = 2.0 * (double)s->rows[ROWS_NORM] * in->model->hidden;
+        seconds = (v->ranks.size - 1) * send_seconds(h, v->ranks, state) +
+                  2 * exchange_seconds(h, v->ranks, hidden);
+    }
+    cost->forward.item[TIME_EXPOSED_CONTEXT] = seconds;
+    cost->backward.item[TIME_EXPOSED_CONTEXT] = 2 * seconds;
+}
+
+/* With sequence parallelism between the regions: a gather and a reduce-scatter of T x H around each
+ * of the two halves, forward; in backward the inputs are gathered once more. */
+static void tensor_cost(const struct budget_input *in, struct layer_cost *cost)
+{
+    struct ranks ranks = { in->choices->layout.tp, 1 };
+    double bytes = 2.0 * (double)local_tokens(in) * in->model->hidden;
+    double one = gather_seconds(in->hardware, ranks, bytes);
+    cost->forward.item[TIME_EXPOSED_TENSOR] = 4 * one;
+    cost->backward.item[TIME_EXPOSED_TENSOR] = 6 * one;
+}
+
+void exposed_cost(const struct budget_input *in, uint64_t received, enum mixer mixer, enum ffn ffn,
+                  struct layer_cost *cost)
+{
+    const struct layout *l = &in->choices->layout;
+    if (ffn == FFN_MOE && l->ep > 1) {
+        exchange_cost(in, received, &cost->forward);
+        exchange_cost(in, received, &cost->backward);
+    }
+    if (l->tp > 1)
+        tensor_cost(in, cost);
+    if (l->cp == 1)
+        return;
+    struct residency_shape shape;
+    working_shape(in, received, &shape);
+    double tokens = (double)shape.rows[ROWS_TOKENS];
+    struct view v = { { l->cp, l->tp },
+                      tokens,
+                      tokens * l->cp,
+                      (double)shape.width[WIDTH_QUERY],
+                      (double)shape.width[WIDTH_KEY] };
+    if (mixer == MIXER_GQA)
+        softmax_context(in, &v, cost);
+    else
+        linear_context(in, &shape, &v, cost);
+}

@@ -1,0 +1,85 @@
+/* formula.c - each time item in words with its numbers, and how it is known. */
+#include "planner/time/cost.h"
+#include "planner/time/step_time.h"
+
+#include "base/units.h"
+
+#include <stdio.h>
+
+enum { TEXT = 32 };
+
+static const char *const how[TIME_ITEM_COUNT] = {
+    [TIME_MATMUL] = "dense matmul FLOPs of all passes / (dense bf16 peak x gemm_efficiency)",
+    [TIME_EXPERTS] = "2 x 3 x hidden x expert width a row, 3 passes and replay / (peak x "
+                     "expert_gemm_efficiency, less below 512 rows an expert)",
+    [TIME_ATTENTION] = "causal 2 x tokens x heads x head_dim x seq, backward 2.5 x, / (peak x "
+                       "attention efficiencies)",
+    [TIME_LINEAR_ATTENTION] = "delta_rule_seconds_per_token x tokens x state, backward 2.7 x",
+    [TIME_ELEMENTWISE] = "bytes of the liveness tables written and read / (memory rate x "
+                         "memory_efficiency)",
+    [TIME_LOSS] = "3 matmuls of tokens x hidden x vocabulary / tp, and the logits' bytes",
+    [TIME_EXPOSED_GATHER] = "unit gathers beyond the compute that hides them, and reduce-scatters",
+    [TIME_EXPOSED_EXCHANGE] = "2 exchanges a pass of rows x hidden x 2 B, less what chunks hide",
+    [TIME_EXPOSED_CONTEXT] = "keys and values gathered or heads exchanged in every pass",
+    [TIME_EXPOSED_TENSOR] = "4 collectives forward, 6 backward of tokens x hidden x 2 B a layer",
+    [TIME_PIPELINE] = "one activation and one gradient a micro-batch to the neighbour",
+    [TIME_BUBBLE] = "(pp - 1) / (vpp) micro-batches of the slowest stage",
+    [TIME_REDUCE] = "gradients of replicas and shards reduced once a step",
+    [TIME_OPTIMIZER] = "master, moments, gradient and weight read and written / memory rate",
+    [TIME_HOST] = "kernels x launch_seconds beyond the computation they start",
+};
+
+void step_time_formula(const struct budget_input *in, const struct step_time *time,
+                       enum time_item item, char *ret, size_t size)
+{
+    const struct layout *l = &in->choices->layout;
+    char tokens[TEXT], rows[TEXT], seconds[TEXT];
+    if (size == 0 || item >= TIME_ITEM_COUNT)
+        return;
+    units_format_count(tokens, sizeof tokens, local_tokens(in));
+    units_format_count(rows, sizeof rows, dispatch_rows(in, -1).point);
+    units_format_seconds(seconds, sizeof seconds, time->gather_seconds_per_unit);
+    if (item == TIME_EXPERTS || item == TIME_EXPOSED_EXCHANGE)
+        (void)snprintf(ret, size, "%s; %s rows, %d micro-batches", how[item], rows,
+                       l->micro_batches);
+    else if (item == TIME_EXPOSED_GATHER)
+        (void)snprintf(ret, size, "%s; %s a unit, hides from %llu tokens", how[item], seconds,
+                       (unsigned long long)time->min_tokens_to_hide_gather);
+    else if (item == TIME_BUBBLE)
+        (void)snprintf(ret, size, "%s; pp %d, %d micro-batches", how[item], l->pp,
+                       l->micro_batches);
+    else
+        (void)snprintf(ret, size, "%s; %s tokens, %d micro-batches", how[item], tokens,
+                       l->micro_batches);
+}
+
+/* Efficiencies come measured with the hardware file; what rests on a schedule that no executor runs
+ * is assumed. */
+enum basis step_time_basis(const struct budget_input *in, enum time_item item)
+{
+    const struct layout *l = &in->choices->layout;
+    switch (item) {
+    case TIME_MATMUL:
+    case TIME_EXPERTS:
+    case TIME_ATTENTION:
+    case TIME_LOSS:
+    case TIME_ELEMENTWISE:
+    case TIME_OPTIMIZER:
+        return l->tp > 1 || l->etp > 1 ? BASIS_ASSUMED : BASIS_MEASURED;
+    case TIME_EXPOSED_EXCHANGE:
+        return in->choices->primitives.moe == MOE_PLAIN ? BASIS_MEASURED : BASIS_ASSUMED;
+    case TIME_EXPOSED_GATHER:
+    case TIME_REDUCE:
+        return l->pp > 1 ? BASIS_ASSUMED : BASIS_MEASURED;
+    case TIME_BUBBLE:
+        return BASIS_ARITHMETIC;
+    case TIME_LINEAR_ATTENTION:
+    case TIME_EXPOSED_CONTEXT:
+    case TIME_EXPOSED_TENSOR:
+    case TIME_PIPELINE:
+    case TIME_HOST:
+    case TIME_ITEM_COUNT:
+        break;
+    }
+    return BASIS_ASSUMED;
+}
