@@ -118,8 +118,16 @@ static int out_of_range(const struct hardware_key *key, const char *text, double
                         struct pos at, struct diag_list *reterr)
 {
     const char *cause = likely_cause(key, value);
-    diag_error(reterr, at, "%s is %s, outside %g..%g %s", key->key, text, key->min, key->max,
-               key->unit ? key->unit : "");
+    const char *unit = key->unit && strcmp(key->unit, FRACTION) != 0 ? key->unit : "";
+    char least[32], most[32];
+
+    if (key->type == HARDWARE_BYTES)
+        diag_error(reterr, at, "%s is %s, outside %s to %s", key->key, text,
+                   units_format_gib(least, sizeof least, (uint64_t)key->min, 2),
+                   units_format_gib(most, sizeof most, (uint64_t)key->max, 2));
+    else
+        diag_error(reterr, at, "%s is %s, outside %g to %g%s%s", key->key, text, key->min, key->max,
+                   *unit ? " " : "", unit);
     return cause ? diag_hint(reterr, "%s", cause)
                  : diag_hint(reterr, "%s: %s", key->key, key->meaning);
 }

@@ -47,7 +47,8 @@ const char *nearest_divisors(int64_t amount, int64_t degree, char *ret, size_t s
     return ret;
 }
 
-/* `key` at `degree` must divide `amount`, which is called `what`. */
+/* `key` at `degree` must divide `amount`, which is called `what`. A degree that is offered instead
+ * divides the GPUs too. */
 static int check_divides(const struct legality_input *in, const char *key, int degree,
                          int64_t amount, const char *what, struct diag_list *reterr)
 {
@@ -59,8 +60,8 @@ static int check_divides(const struct legality_input *in, const char *key, int d
         return 1;
     diag_error(reterr, choice_pos(in->fixed, key), "%s %d does not divide %lld %s", key, degree,
                (long long)amount, what);
-    diag_hint(reterr, "nearest legal %s: %s", key,
-              nearest_divisors(amount, degree, near, sizeof near));
+    diag_hint(reterr, "nearest legal %s on %d GPUs: %s", key, in->gpus,
+              nearest_divisors(common_divisor(amount, in->gpus), degree, near, sizeof near));
     return 1;
 }
 
@@ -115,8 +116,9 @@ int legality_kv_heads(const struct legality_input *in, struct diag_list *reterr)
         reterr, choice_pos(in->fixed, "tp"),
         "tp %d does not divide %d key/value heads, and engine rankfit does not replicate them", tp,
         gqa->kv_heads);
-    diag_hint(reterr, "tp is at most %lld for this model",
-              (long long)common_divisor(gqa->heads, gqa->kv_heads));
+    diag_hint(reterr, "tp is at most %lld for this model on %d GPUs",
+              (long long)common_divisor(common_divisor(gqa->heads, gqa->kv_heads), in->gpus),
+              in->gpus);
     return 1;
 }
 

@@ -108,8 +108,8 @@ int legality_ulysses_heads(const struct legality_input *in, struct diag_list *re
                l->tp, (long long)ranks, heads ? gqa->kv_heads : gqa->heads,
                heads ? "key/value heads" : "query heads",
                heads ? "neither divide among them nor repeat evenly" : "do not divide among them");
-    diag_hint(reterr, "nearest legal cp x tp: %s; or context=allgather_kv",
-              nearest_divisors(legal, ranks, near, sizeof near));
+    diag_hint(reterr, "nearest legal cp x tp on %d GPUs: %s; or context=allgather_kv", in->gpus,
+              nearest_divisors(common_divisor(legal, in->gpus), ranks, near, sizeof near));
     return 1;
 }
 
@@ -129,8 +129,9 @@ int legality_head_split(const struct legality_input *in, struct diag_list *reter
     diag_error(reterr, choice_pos(in->fixed, "linear_context"),
                "head_split divides %d key and %d value heads among cp %d x tp %d = %lld ranks",
                gdn->key_heads, gdn->value_heads, l->cp, l->tp, (long long)ranks);
-    diag_hint(reterr, "nearest legal cp x tp: %s; or linear_context=state_pass",
-              nearest_divisors(heads, ranks, near, sizeof near));
+    diag_hint(reterr, "nearest legal cp x tp on %d GPUs: %s; or linear_context=state_pass",
+              in->gpus,
+              nearest_divisors(common_divisor(heads, in->gpus), ranks, near, sizeof near));
     return 1;
 }
 

@@ -1,4 +1,5 @@
 #include "base/layout/capability.h"
+#include "tests/support/golden.h"
 #include "tests/unit/layout/fixture.h"
 
 #include <setjmp.h>
@@ -113,6 +114,18 @@ static void host_refuses_models_it_does_not_run(void **state)
     memset(&errors, 0, sizeof errors);
     assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), -1);
     assert_int_equal(errors.errors, 7);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    set(&f, "sharding", "zero2");
+    set(&f, "offload", "checkpoints,optimizer");
+    memset(&errors, 0, sizeof errors);
+    assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), -1);
+    diag_list_print(out, &errors);
+    assert_int_equal(fclose(out), 0);
+    assert_golden("layout/capability.txt", text);
+    free(text);
 }
 
 static void cuda_is_not_built(void **state)

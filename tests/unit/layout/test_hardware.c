@@ -1,6 +1,7 @@
 #include "base/file.h"
 #include "base/hardware/hardware.h"
 
+#include "tests/support/golden.h"
 #include "tests/support/near.h"
 
 #include <setjmp.h>
@@ -103,8 +104,12 @@ static void slips_of_units_are_named(void **state)
         { "memory_bytes", "memory_bytes: detect", "cudaMemGetInfo" },
         { "gemm_efficiency", "gemm_efficiency: -0.5", "gemm_efficiency" },
     };
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
     (void)state;
 
+    assert_non_null(out);
     for (size_t i = 0; i < sizeof slips / sizeof *slips; i++) {
         struct hardware h = { 0 };
         struct diag_list errors = { 0 };
@@ -114,7 +119,11 @@ static void slips_of_units_are_named(void **state)
         assert_true(errors.items[0].line > 0);
         if (!strstr(errors.items[0].hint, slips[i].hint))
             fail_msg("%s: got \"%s\"", slips[i].line, errors.items[0].hint);
+        diag_list_print(out, &errors);
     }
+    assert_int_equal(fclose(out), 0);
+    assert_golden("layout/hardware_values.txt", text);
+    free(text);
 }
 
 /* 1979e12 / 3.35e12 = 591 FLOPs a byte; the dense peak has 295. */

@@ -1,5 +1,6 @@
 #include "base/layout/key.h"
 
+#include "tests/support/golden.h"
 #include "tests/support/random.h"
 
 #include <setjmp.h>
@@ -104,6 +105,24 @@ static void refuses_what_is_no_value(void **state)
     errors_of("moe_cap_tokens", "-1");
     errors_of("bucket_params", "0");
     errors_of("comm_streams", "3");
+}
+
+/* The words of a refused value of every key, as a person sees them. */
+static void messages_are_as_reviewed(void **state)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    (void)state;
+
+    assert_non_null(out);
+    for (size_t row = 0; row < choice_key_count; row++) {
+        struct diag_list e = errors_of(choice_keys[row].key, "oops");
+        diag_list_print(out, &e);
+    }
+    assert_int_equal(fclose(out), 0);
+    assert_golden("layout/key_values.txt", text);
+    free(text);
 }
 
 static void unknown_keys_get_the_nearest(void **state)
@@ -269,6 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sets_every_kind),
         cmocka_unit_test(refuses_what_is_no_value),
+        cmocka_unit_test(messages_are_as_reviewed),
         cmocka_unit_test(unknown_keys_get_the_nearest),
         cmocka_unit_test(second_values_must_agree),
         cmocka_unit_test(formats_what_it_parses),

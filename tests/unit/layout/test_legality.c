@@ -1,3 +1,4 @@
+#include "tests/support/golden.h"
 #include "tests/unit/layout/fixture.h"
 
 #include <setjmp.h>
@@ -350,14 +351,14 @@ static const struct example examples[] = {
     { "dense_shards", shards_need_copies, "fsdp 4 x d_rep 1 = 4, but dp = 8", "d_rep 2 fills it" },
     { "expert_shards", expert_shards_do_not_fill, "e_fsdp 5 x e_rep 1 = 5, but e_dp = 8",
       "nearest legal 4 or 8" },
-    { "experts", experts_uneven, "ep 8 does not divide 60 experts", "6 or 10" },
-    { "expert_width", expert_width_uneven, "etp 8 does not divide 1412 columns", "4 or 353" },
+    { "experts", experts_uneven, "ep 8 does not divide 60 experts", "on 8 GPUs: 4" },
+    { "expert_width", expert_width_uneven, "etp 8 does not divide 1412 columns", "on 8 GPUs: 4" },
     { "no_experts", dense_model_with_ep, "has no experts", "ep=1" },
     { "kv_heads", p04_kv_heads, "tp 4 does not divide 2 key/value heads", "at most 2" },
-    { "heads", heads_uneven, "tp 8 does not divide 12 query heads", "6 or 12" },
+    { "heads", heads_uneven, "tp 8 does not divide 12 query heads", "on 8 GPUs: 4" },
     { "linear_heads", linear_heads_uneven, "tp 4 does not divide 2 heads common", "2" },
     { "mlp_width", shared_expert_uneven, "tp 4 does not divide 510 columns of the shared expert",
-      "3 or 5" },
+      "on 8 GPUs: 2" },
     { "stage_sum", p07_layers_dropped, "11 + 13 = 24, but the model has 48 layers", "24,24" },
     { "stage_count", stage_too_many, "names 2 stages, but pp is 1", "48" },
     { "stage_count", pp_beyond_layers, "pp 4 is more than the model's 3 layers", "at most 3" },
@@ -375,7 +376,7 @@ static const struct example examples[] = {
     { "linear_context", linear_context_missing, "linear_context=none, but cp 4", "state_pass" },
     { "linear_context", linear_context_without_layers,
       "linear_context=state_pass, but the model has no linear attention", "linear_context=none" },
-    { "ulysses_heads", p05_ulysses, "40 query heads do not divide", "10 or 20" },
+    { "ulysses_heads", p05_ulysses, "40 query heads do not divide", "on 16 GPUs: 8;" },
     { "head_split", head_split_uneven, "6 key and 32 value heads among cp 4", "2" },
     { "moe", chunks_under_plain, "moe_chunks=4 with moe=plain", "moe=chunked" },
     { "moe_cap", cap_under_plain, "moe_cap_tokens=4096 with moe=plain", "moe=capped" },
@@ -447,6 +448,29 @@ static void each_rule_says_what_and_what_else(void **state)
         if (rule->severity == SEVERITY_ERROR)
             assert_true(errors > 0);
     }
+}
+
+/* The words of every example, as a person sees them. */
+static void messages_are_as_reviewed(void **state)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    (void)state;
+
+    assert_non_null(out);
+    for (int i = 0; i < EXAMPLES; i++) {
+        struct diag_list one = { 0 };
+        struct fixture f;
+        fixture_init(&f);
+        examples[i].bend(&f);
+        assert_int_equal(rule_named(examples[i].rule)->check(&f.input, &one), 1);
+        (void)fprintf(out, "[%s]\n", examples[i].rule);
+        diag_list_print(out, &one);
+    }
+    assert_int_equal(fclose(out), 0);
+    assert_golden("layout/legality.txt", text);
+    free(text);
 }
 
 static void every_rule_has_an_example(void **state)
@@ -547,6 +571,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_sample_is_legal),
         cmocka_unit_test(each_rule_says_what_and_what_else),
+        cmocka_unit_test(messages_are_as_reviewed),
         cmocka_unit_test(every_rule_has_an_example),
         cmocka_unit_test(one_fault_is_one_report),
         cmocka_unit_test(all_faults_at_once_with_places),
