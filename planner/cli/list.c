@@ -31,13 +31,14 @@ static void visit_model(const char *name, const char *path, void *context)
     struct visit *visit = context;
     struct model model = { 0 };
     struct model_counts counts;
-    char about[320];
+    char about[320], total[32], active[32];
     if (model_load(path, &model, visit->reterr) != 0)
         return;
     model_count(&model, &counts);
-    (void)snprintf(about, sizeof about, "%s, %.2f B parameters, %.2f B active, %d layers (%s)",
-                   model.title, (double)counts.total / 1e9, (double)counts.active / 1e9,
-                   model.layers, model.architecture);
+    format_params(counts.total, total, sizeof total);
+    format_params(counts.active, active, sizeof active);
+    (void)snprintf(about, sizeof about, "%s, %s parameters, %s active, %d layers (%s)", model.title,
+                   total, active, model.layers, model.architecture);
     add_entry(visit->array, name, about);
 }
 

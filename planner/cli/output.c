@@ -60,7 +60,8 @@ int output_file(const struct options *options, const json_t *document, struct di
 
 void output_json(const json_t *document)
 {
-    (void)json_dumpf(document, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY);
+    /* 15 digits are what a double holds of a decimal: 0.99 stays 0.99. */
+    (void)json_dumpf(document, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     (void)putchar('\n');
 }
 

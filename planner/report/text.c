@@ -8,7 +8,13 @@
 #include <math.h>
 #include <string.h>
 
-enum { LINE_MAX_BYTES = 512, RANKS_SHOWN_MAX = 48, OTHERS_SHOWN = 4, CHOICE_WIDTH = 8 };
+enum {
+    LINE_MAX_BYTES = 512,
+    RANKS_SHOWN_MAX = 48,
+    OTHERS_SHOWN = 4,
+    CHOICE_WIDTH = 6,
+    CHOICE_WIDTH_MAX = 16
+};
 
 void format_degrees(const struct layout *layout, const char *gap, char *ret, size_t size)
 {
@@ -49,7 +55,7 @@ void format_primitives(const struct model *model, const struct primitives *p, ch
             text_append(ret, size, &used, ", %s offloaded", offload_names[i]);
 }
 
-static void format_params(uint64_t params, char *ret, size_t size)
+void format_params(uint64_t params, char *ret, size_t size)
 {
     if (params >= UINT64_C(1000000000))
         (void)snprintf(ret, size, "%.2f B", (double)params / 1e9);
@@ -121,7 +127,7 @@ static void print_reasons(const struct answer *answer, FILE *out)
     int width = CHOICE_WIDTH;
     for (int i = 0; i < answer->reason_count; i++) {
         int length = (int)strlen(answer->reasons[i].choice);
-        width = length > width && length < 24 ? length : width;
+        width = length > width && length <= CHOICE_WIDTH_MAX ? length : width;
     }
     for (int i = 0; i < answer->reason_count; i++) {
         char choice[64], line[LINE_MAX_BYTES];

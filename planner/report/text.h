@@ -28,5 +28,7 @@ void report_verdict_text(const struct prediction *prediction, struct text_style 
 void format_degrees(const struct layout *layout, const char *gap, char *ret, size_t size);
 void format_primitives(const struct model *model, const struct primitives *primitives, char *ret,
                        size_t size);
+/* "35.95 B", "12.55 M" */
+void format_params(uint64_t params, char *ret, size_t size);
 
 #endif

@@ -1,0 +1,166 @@
+/* Every bad input that a person can make: one clear error each, the exit status of the contract,
+ * nothing on standard output, no partial file. The words are in tests/golden/cli. */
+#include "tests/e2e/program.h"
+#include "tests/support/golden.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define DENSE "--model qwen3-0.6b --hardware h100-sxm --gpus 8 --seq 4K"
+#define SMALL "--model tiny-moe --hardware host --gpus 4 --seq 256"
+#define RUNNABLE                                                                                   \
+    SMALL " --set tp=1 --set pp=1 --set cp=1 --set ep=4 --set sharding=fsdp"                       \
+          " --set hardware.memory_bytes=16GB"
+/* A plan file in $TMP that every machine writes alike. */
+#define WITH_PLAN "\"$RANKFIT\" plan " RUNNABLE " -o $TMP/plan.yaml >/dev/null && "
+
+struct bad_input {
+    const char *name;
+    int status;
+    const char *command; /* of the shell; $RANKFIT is the program, $TMP an empty directory */
+};
+
+static const struct bad_input bad_inputs[] = {
+    { "no_command", 2, "\"$RANKFIT\"" },
+    { "unknown_command", 2, "\"$RANKFIT\" plna" },
+    { "unknown_option", 2, "\"$RANKFIT\" plan --modle x --gpus" },
+    { "abbreviated_option", 2, "\"$RANKFIT\" plan --mod qwen3-0.6b" },
+    { "option_of_another_command", 2, "\"$RANKFIT\" plan --steps 3" },
+    { "missing_value", 2, "\"$RANKFIT\" plan --model" },
+    { "flag_with_value", 2, "\"$RANKFIT\" plan --json=yes" },
+    { "option_twice", 2, "\"$RANKFIT\" plan " DENSE " --gpus 16" },
+    { "too_many_arguments", 2, "\"$RANKFIT\" compare a b c" },
+    { "too_few_arguments", 2, "\"$RANKFIT\" compare a" },
+    { "missing_options", 2, "\"$RANKFIT\" plan --gpus 8" },
+    { "bad_numbers", 2,
+      "\"$RANKFIT\" plan --model qwen3-0.6b --hardware h100-sxm --gpus 0 --seq 12Q --micro-batch "
+      "-1 "
+      "--headroom 200% --reserve much --routing sometimes" },
+    { "absurd_sequence", 2,
+      "\"$RANKFIT\" plan --model qwen3-0.6b --hardware h100-sxm --gpus 8 --seq "
+      "99999999999999999999" },
+    { "absurd_model", 2, "\"$RANKFIT\" plan " DENSE " --set model.hidden=99999999999999" },
+    { "nothing_left", 2, "\"$RANKFIT\" plan " DENSE " --reserve 90GB" },
+    { "unknown_engine", 2, "\"$RANKFIT\" plan " DENSE " --engine megatron" },
+    { "unknown_model", 2, "\"$RANKFIT\" plan --model qwen3-0.6 --hardware h100 --gpus 8 --seq 4K" },
+    { "set_malformed", 2, "\"$RANKFIT\" plan " DENSE " --set tp" },
+    { "set_unknown_key", 2,
+      "\"$RANKFIT\" plan " DENSE
+      " --set shardign=fsdp --set model.hiden=1 --set hardware.memroy=1" },
+    { "set_wrong_value", 2, "\"$RANKFIT\" plan " DENSE " --set tp=zero --set sharding=fspd" },
+    { "set_twice", 2, "\"$RANKFIT\" plan " DENSE " --set tp=1 --set tp=2" },
+    { "illegal_layout", 2, "\"$RANKFIT\" plan " DENSE " --set tp=3 --set pp=5 --set ep=2" },
+    { "recipe_missing", 2, "\"$RANKFIT\" plan --recipe host-quikstart" },
+    { "recipe_malformed", 2, "\"$RANKFIT\" plan --recipe malformed.yaml" },
+    { "recipe_duplicate", 2, "\"$RANKFIT\" plan --recipe duplicate.yaml" },
+    { "recipe_unknown_keys", 2, "\"$RANKFIT\" plan --recipe unknown_keys.yaml" },
+    { "recipe_wrong_types", 2, "\"$RANKFIT\" plan --recipe wrong_types.yaml" },
+    { "recipe_not_a_map", 2, "\"$RANKFIT\" plan --recipe list.yaml" },
+    { "model_malformed", 2, "\"$RANKFIT\" explain ./malformed.json" },
+    { "model_unknown_architecture", 2, "\"$RANKFIT\" explain ./unknown_architecture.json --json" },
+    { "model_incomplete", 2, "\"$RANKFIT\" explain ./incomplete.json" },
+    { "hardware_wrong", 2,
+      "\"$RANKFIT\" plan --model qwen3-0.6b --hardware ./hardware.yaml --gpus 8 --seq 4K" },
+    { "plan_missing", 2, "\"$RANKFIT\" budget nosuch.yaml" },
+    { "plan_malformed", 2, "\"$RANKFIT\" budget malformed.json" },
+    { "plan_not_a_plan", 2, "\"$RANKFIT\" budget duplicate.yaml" },
+    { "plan_of_another_model", 2,
+      WITH_PLAN "sed 's/ hidden: 64/ hidden: 128/' $TMP/plan.yaml >$TMP/other.yaml && \"$RANKFIT\" "
+                "budget $TMP/other.yaml" },
+    { "plan_of_another_world", 2,
+      WITH_PLAN "sed 's/ gpus: 4/ gpus: 8/' $TMP/plan.yaml >$TMP/other.yaml && \"$RANKFIT\" budget "
+                "$TMP/other.yaml" },
+    { "plan_and_options", 2, WITH_PLAN "\"$RANKFIT\" budget $TMP/plan.yaml --gpus 8 --set tp=2" },
+    { "rank_outside", 2, WITH_PLAN "\"$RANKFIT\" budget $TMP/plan.yaml --rank 4" },
+    { "measurement_wrong", 2, WITH_PLAN "\"$RANKFIT\" compare $TMP/plan.yaml measurement.json" },
+    { "output_without_directory", 3, "\"$RANKFIT\" plan " DENSE " -o $TMP/nowhere/plan.yaml" },
+    { "output_is_directory", 3, "\"$RANKFIT\" plan " DENSE " -o $TMP" },
+    { "output_is_device", 3, "\"$RANKFIT\" plan " DENSE " -o /dev/full" },
+    { "stdout_full", 3, "\"$RANKFIT\" plan " DENSE " >/dev/full" },
+    { "explain_unknown", 2, "\"$RANKFIT\" explain chekpoints" },
+    { "list_unknown", 2, "\"$RANKFIT\" list modles" },
+    { "run_wrong_options", 2,
+      "\"$RANKFIT\" run " RUNNABLE " --steps 0 --seed x --data nosuch.txt --data-format utf8" },
+    { "run_beyond_backend", 2,
+      "\"$RANKFIT\" run " SMALL " --set tp=2 --set loss=full --set hardware.memory_bytes=16GB" },
+    { "run_other_world", 2,
+      WITH_PLAN "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 \"$RANKFIT\" run $TMP/plan.yaml" },
+    { "run_without_mpi", 3,
+      WITH_PLAN
+      "cp \"$RANKFIT\" $TMP/rankfit && ln -s /bin/true $TMP/rankfit-host && PATH=/nowhere "
+      "$TMP/rankfit run $TMP/plan.yaml" },
+    { "run_without_executor", 3,
+      WITH_PLAN
+      "cp \"$RANKFIT\" $TMP/rankfit && RANKFIT_LIBEXEC= $TMP/rankfit run $TMP/plan.yaml" },
+    { "run_executor_fails", 3,
+      WITH_PLAN
+      "printf '#!/bin/sh\\nexit 9\\n' >$TMP/rankfit-host && chmod +x $TMP/rankfit-host && "
+      "PMIX_RANK=0 RANKFIT_LIBEXEC=$TMP \"$RANKFIT\" run $TMP/plan.yaml" },
+    { "run_executor_killed", 3,
+      WITH_PLAN "printf '#!/bin/sh\\nkill -9 $$\\n' >$TMP/rankfit-host && chmod +x "
+                "$TMP/rankfit-host && PMIX_RANK=0 RANKFIT_LIBEXEC=$TMP \"$RANKFIT\" run "
+                "$TMP/plan.yaml" },
+};
+
+static void check_bad_input(void **state)
+{
+    const struct bad_input *bad = *state;
+    struct program_result result;
+    char golden[128];
+    program_run(bad->command, &result);
+    if (result.status != bad->status)
+        print_error("%s: exit status %d, not %d\n%s", bad->name, result.status, bad->status,
+                    result.err);
+    assert_int_equal(result.status, bad->status);
+    assert_string_equal(result.out, "");
+    (void)snprintf(golden, sizeof golden, "cli/%s.txt", bad->name);
+    assert_golden(golden, result.err);
+    program_done(&result);
+}
+
+/* A failed write leaves neither the file nor a temporary neighbour. */
+static void no_partial_file(void **state)
+{
+    (void)state;
+    struct program_result result;
+    program_run("(ulimit -f 1; trap '' XFSZ; \"$RANKFIT\" plan " DENSE
+                " -o $TMP/plan.yaml >/dev/null 2>&1; echo $?); ls -A $TMP",
+                &result);
+    assert_string_equal(result.out, "3\n");
+    program_done(&result);
+}
+
+/* An existing file stays as it was when the question is wrong. */
+static void existing_file_is_kept(void **state)
+{
+    (void)state;
+    struct program_result result;
+    program_run("echo before >$TMP/plan.yaml; \"$RANKFIT\" plan " DENSE
+                " --set tp=3 -o $TMP/plan.yaml; cat $TMP/plan.yaml",
+                &result);
+    assert_string_equal(result.out, "before\n");
+    program_done(&result);
+}
+
+int main(void)
+{
+    enum { BAD_COUNT = sizeof bad_inputs / sizeof *bad_inputs };
+    struct CMUnitTest tests[BAD_COUNT + 2];
+    for (size_t i = 0; i < BAD_COUNT; i++) {
+        union {
+            const struct bad_input *read;
+            void *state;
+        } same = { .read = &bad_inputs[i] };
+        tests[i] =
+            (struct CMUnitTest){ bad_inputs[i].name, check_bad_input, NULL, NULL, same.state };
+    }
+    tests[BAD_COUNT] = (struct CMUnitTest)cmocka_unit_test(no_partial_file);
+    tests[BAD_COUNT + 1] = (struct CMUnitTest)cmocka_unit_test(existing_file_is_kept);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
