@@ -1,0 +1,201 @@
+/* host_main.c - the program rankfit-host: one rank of a plan on the host backend. The only file of
+ * the executor that prints or exits. */
+#include "base/text.h"
+#include "base/units.h"
+#include "executor/runtime/dump.h"
+#include "executor/runtime/options.h"
+#include "executor/runtime/question.h"
+#include "executor/runtime/record.h"
+#include "executor/runtime/trainer.h"
+#include "executor/runtime/versions.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum status { STATUS_DONE = 0, STATUS_WRONG_QUESTION = 2, STATUS_FAILED = 3 };
+
+struct host_run {
+    struct run_options options;
+    struct plan plan;
+    struct data data;
+    struct fabric *fabric;
+    struct backend *backend;
+    struct trainer trainer;
+    struct record record;
+    struct dump dump;
+    struct diag_list errors;
+};
+
+/* A fault that other ranks cannot know of: its cause is printed and every rank ends. Ranks that
+ * fail at the same moment speak in order; the first one's end reaches the others before. */
+static void fail_all(struct host_run *run)
+{
+    const struct fabric *f = run->fabric;
+    (void)usleep((useconds_t)(f->rank < 100 ? f->rank : 100) * 20000);
+    (void)fprintf(stderr, "rank %d of %d:\n", f->rank, f->world);
+    diag_list_print(stderr, &run->errors);
+    (void)fflush(stderr);
+    f->ops->abort(run->fabric, STATUS_FAILED);
+    _exit(STATUS_FAILED);
+}
+
+/* True on all ranks when any of them has an error; the lowest of those prints it. */
+static bool any_errors(struct host_run *run)
+{
+    struct fabric *f = run->fabric;
+    struct diag_list ignored = { 0 };
+    double *failed = calloc((size_t)f->world, sizeof *failed);
+    int lowest = 0;
+
+    if (!failed) {
+        diag_error(&run->errors, (struct pos){ 0 }, "no memory left");
+        fail_all(run);
+        return true;
+    }
+    failed[f->rank] = run->errors.errors > 0;
+    if (f->ops->sum_doubles(f->all, failed, f->world, &ignored) != 0)
+        fail_all(run);
+    while (lowest < f->world && failed[lowest] == 0)
+        lowest++;
+    free(failed);
+    if (lowest == f->rank)
+        diag_list_print(stderr, &run->errors);
+    return lowest < f->world;
+}
+
+static void open_data(struct host_run *run)
+{
+    const struct run_options *o = &run->options;
+    const struct plan *plan = &run->plan;
+
+    run->data = (struct data){ .seed = (uint64_t)o->seed, .vocab = plan->model.vocab };
+    if (o->data)
+        (void)data_open(&run->data, o->data, o->data_format, plan->seq_tokens, plan->model.vocab,
+                        &run->errors);
+}
+
+/* Everything that can be wrong with the question. */
+static bool question_is_wrong(struct host_run *run)
+{
+    if (plan_load(run->options.plan, &run->plan, &run->errors) == 0) {
+        (void)question_check_host(&run->plan, run->options.plan, run->fabric->world, &run->errors);
+        open_data(run);
+    }
+    return any_errors(run);
+}
+
+static void keep_gradients(struct trainer *trainer, void *context)
+{
+    struct host_run *run = context;
+    (void)dump_gradients(trainer, &run->dump);
+    trainer->on_gradients = NULL;
+}
+
+static void start(struct host_run *run)
+{
+    struct trainer *t = &run->trainer;
+    int failed = record_open(&run->record, (int)run->options.steps, &run->errors);
+
+    run->backend = backend_host_open(&run->errors);
+    if (failed || !run->backend ||
+        trainer_open(t, &run->plan, run->fabric, run->backend, &run->data,
+                     (uint64_t)run->options.seed, &run->errors) != 0)
+        fail_all(run);
+    (void)text_copy(run->record.backend, sizeof run->record.backend, run->backend->ops->name);
+    record_host_device(run->record.device, sizeof run->record.device);
+    versions_describe(run->record.versions, sizeof run->record.versions);
+    if (!run->options.dump)
+        return;
+    t->on_gradients = keep_gradients;
+    t->on_gradients_context = run;
+    if (trainer_keep_hidden(t) != 0)
+        fail_all(run);
+}
+
+static void write_dump(struct host_run *run)
+{
+    if (dump_hidden(&run->trainer, &run->dump) != 0 ||
+        (run->fabric->rank == 0 && dump_write(&run->dump, run->options.dump, &run->errors) != 0))
+        fail_all(run);
+    free(run->trainer.hidden);
+    run->trainer.hidden = NULL;
+    dump_done(&run->dump);
+}
+
+static void print_progress(const struct host_run *run, int step, const struct step_result *result)
+{
+    const struct plan *plan = &run->plan;
+    struct arena_record memory;
+    char speed[32], peak[32];
+    double tokens = (double)plan->global_batch * (double)plan->seq_tokens;
+
+    if (run->fabric->rank != 0)
+        return;
+    arena_record(run->trainer.work.arena, &memory);
+    (void)fprintf(stderr, "step %d/%d  loss %.4f  grad norm %.3f  %s tokens/s  live peak %s\n",
+                  step, (int)run->options.steps, result->loss, result->gradient_norm,
+                  units_format_count(speed, sizeof speed, (uint64_t)(tokens / result->seconds)),
+                  units_format_gb(peak, sizeof peak, memory.live_peak_bytes, 3));
+}
+
+/* The measurement is written after every step: what was measured outlives a later fault. */
+static void train(struct host_run *run)
+{
+    for (int step = 1; step <= (int)run->options.steps; step++) {
+        struct step_result result;
+        if (trainer_step(&run->trainer, step, &result) != 0)
+            fail_all(run);
+        record_step(&run->record, &result);
+        print_progress(run, step, &result);
+        if (step == 1 && run->options.dump)
+            write_dump(run);
+        if (record_write(&run->record, &run->trainer, run->options.measurement, &run->errors) != 0)
+            fail_all(run);
+    }
+}
+
+static void finish(struct host_run *run)
+{
+    trainer_close(&run->trainer);
+    record_close(&run->record);
+    dump_done(&run->dump);
+    data_close(&run->data);
+    if (run->backend)
+        run->backend->ops->close(run->backend);
+}
+
+static enum status run_host(struct host_run *run, int argc, char *const *argv)
+{
+    (void)run_options_parse(argc, argv, &run->options, &run->errors);
+    if (any_errors(run))
+        return STATUS_WRONG_QUESTION;
+    if (run->options.help) {
+        if (run->fabric->rank == 0)
+            (void)fputs(run_options_usage, stdout);
+        return STATUS_DONE;
+    }
+    if (question_is_wrong(run))
+        return STATUS_WRONG_QUESTION;
+    start(run);
+    train(run);
+    return STATUS_DONE;
+}
+
+int main(int argc, char **argv)
+{
+    struct host_run *run = calloc(1, sizeof *run);
+    if (!run)
+        return STATUS_FAILED;
+    run->fabric = fabric_mpi_open(&argc, &argv, &run->errors);
+    if (!run->fabric) {
+        diag_list_print(stderr, &run->errors);
+        free(run);
+        return STATUS_FAILED;
+    }
+    enum status status = run_host(run, argc, argv);
+    finish(run);
+    run->fabric->ops->close(run->fabric);
+    free(run);
+    return (int)status;
+}

@@ -1,0 +1,24 @@
+/* options.h - the command line of an executor: PLAN --measurement FILE and what may follow. Options
+ * are never abbreviated; `rankfit run` writes this command line, people seldom do. */
+#ifndef RANKFIT_EXECUTOR_RUNTIME_OPTIONS_H
+#define RANKFIT_EXECUTOR_RUNTIME_OPTIONS_H
+
+#include "base/diag.h"
+#include "executor/runtime/data.h"
+
+#include <stdbool.h>
+
+struct run_options {
+    const char *plan, *measurement, *data, *dump;
+    enum data_format data_format;
+    int64_t steps, seed;
+    bool help;
+};
+
+/* -1 with a diagnostic for every fault. Texts point into argv. */
+int run_options_parse(int argc, char *const *argv, struct run_options *ret,
+                      struct diag_list *reterr);
+
+extern const char run_options_usage[];
+
+#endif

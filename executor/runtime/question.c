@@ -1,0 +1,22 @@
+#include "executor/runtime/question.h"
+#include "base/layout/capability.h"
+
+static int check_world(const struct plan *plan, const char *path, int world,
+                       struct diag_list *reterr)
+{
+    int wanted = layout_world(&plan->choices.layout);
+    if (wanted == world)
+        return 0;
+    diag_error(reterr, (struct pos){ .file = path }, "the plan is for %d ranks, %d %s started",
+               wanted, world, world == 1 ? "was" : "were");
+    return diag_hint(reterr, "mpirun -n %d, or `rankfit run`, which starts as many as it needs",
+                     wanted);
+}
+
+int question_check_host(const struct plan *plan, const char *path, int world,
+                        struct diag_list *reterr)
+{
+    int worlds = check_world(plan, path, world, reterr);
+    int able = capability_check(BACKEND_HOST, &plan->model, &plan->choices, reterr);
+    return worlds == 0 && able == 0 ? 0 : -1;
+}

@@ -1,0 +1,174 @@
+#include "executor/runtime/record.h"
+#include "base/file.h"
+#include "base/text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int no_memory(struct diag_list *reterr)
+{
+    return diag_error(reterr, (struct pos){ 0 }, "no memory left for the measurement");
+}
+
+int record_open(struct record *record, int steps, struct diag_list *reterr)
+{
+    memset(record, 0, sizeof *record);
+    record->room = steps;
+    record->seconds = calloc((size_t)steps, sizeof *record->seconds);
+    record->loss = calloc((size_t)steps, sizeof *record->loss);
+    return record->seconds && record->loss ? 0 : no_memory(reterr);
+}
+
+void record_close(struct record *record)
+{
+    free(record->seconds);
+    free(record->loss);
+    memset(record, 0, sizeof *record);
+}
+
+void record_step(struct record *record, const struct step_result *result)
+{
+    if (record->steps == record->room)
+        return;
+    record->seconds[record->steps] = result->seconds;
+    record->loss[record->steps++] = result->loss;
+}
+
+/* The value behind `key` of a file of "key: value" lines, blanks skipped; "" when there is none. */
+static void find_line(const char *path, const char *key, char *ret, size_t size)
+{
+    char line[512];
+    FILE *file = fopen(path, "re");
+
+    ret[0] = '\0';
+    while (file && fgets(line, sizeof line, file)) {
+        const char *colon = strchr(line, ':');
+        if (!colon || strncmp(line, key, strlen(key)) != 0)
+            continue;
+        colon += 1 + strspn(colon + 1, " \t");
+        (void)snprintf(ret, size, "%.*s", (int)strcspn(colon, "\n"), colon);
+        break;
+    }
+    if (file)
+        (void)fclose(file);
+}
+
+uint64_t record_rss_bytes(void)
+{
+    char kilobytes[64];
+    find_line("/proc/self/status", "VmHWM", kilobytes, sizeof kilobytes);
+    return (uint64_t)strtoull(kilobytes, NULL, 10) * 1024;
+}
+
+void record_host_device(char *ret, size_t size)
+{
+    find_line("/proc/cpuinfo", "model name", ret, size);
+    if (ret[0] == '\0')
+        (void)text_copy(ret, size, "host");
+}
+
+static void fill_rank(const struct record *record, const struct trainer *t,
+                      struct measured_rank *ret)
+{
+    struct work const *w = &t->work;
+    struct arena_record memory;
+
+    arena_record(w->arena, &memory);
+    *ret = (struct measured_rank){ .rank = t->mesh.fabric->rank,
+                                   .arena_live_bytes = memory.live_peak_bytes,
+                                   .arena_extent_bytes = memory.extent_bytes,
+                                   .device_bytes = w->backend->ops->device_bytes(w->backend),
+                                   .rss_bytes = record_rss_bytes(),
+                                   .routed = w->routed,
+                                   .steps = (size_t)record->steps,
+                                   .step_seconds = record->seconds,
+                                   .loss = record->loss };
+    (void)text_copy(ret->peak_phase, sizeof ret->peak_phase, memory.peak_phase);
+    memcpy(ret->item_bytes, memory.item_at_peak, sizeof ret->item_bytes);
+    memcpy(ret->item_max_bytes, memory.item_max, sizeof ret->item_max_bytes);
+    memcpy(ret->phase_seconds, t->phase_seconds, sizeof ret->phase_seconds);
+}
+
+/* The rows of layers that route, moved together. */
+static size_t pack_routed(const struct trainer *t, struct routed_rows *ret)
+{
+    const struct plan *plan = t->work.plan;
+    int passes = plan->choices.layout.micro_batches * plan->model.layers;
+    size_t count = 0;
+
+    for (int i = 0; i < passes; i++)
+        if (t->work.routed[i].rows_sent > 0)
+            ret[count++] = t->work.routed[i];
+    return count;
+}
+
+static json_t *own_document(const struct record *record, const struct trainer *t)
+{
+    const struct plan *plan = t->work.plan;
+    size_t passes = (size_t)plan->choices.layout.micro_batches * (size_t)plan->model.layers;
+    struct measured_rank rank;
+    struct measurement m = { .steps = record->steps, .rank_count = 1, .ranks = &rank };
+    struct routed_rows *routed = calloc(passes, sizeof *routed);
+
+    if (!routed)
+        return NULL;
+    fill_rank(record, t, &rank);
+    rank.routed = routed;
+    rank.routed_count = pack_routed(t, routed);
+    (void)text_copy(m.plan_digest, sizeof m.plan_digest, plan->digest);
+    (void)text_copy(m.backend, sizeof m.backend, record->backend);
+    (void)text_copy(m.device, sizeof m.device, record->device);
+    (void)text_copy(m.versions, sizeof m.versions, record->versions);
+    json_t *document = measurement_to_json(&m);
+    free(routed);
+    return document;
+}
+
+/* Rank 0's document with the ranks of all others. */
+static int merge(json_t *document, char *const *texts, const uint64_t *bytes, int count)
+{
+    json_t *ranks = json_object_get(document, "ranks");
+    for (int i = 1; i < count; i++) {
+        json_t *other = json_loadb(texts[i], bytes[i], 0, NULL);
+        json_t *rank = json_array_get(json_object_get(other, "ranks"), 0);
+        int failed = rank ? json_array_append(ranks, rank) : -1;
+        json_decref(other);
+        if (failed)
+            return -1;
+    }
+    return 0;
+}
+
+static int gather_and_write(struct fabric *f, json_t *document, const char *text, const char *path,
+                            struct diag_list *reterr)
+{
+    char **texts = calloc((size_t)f->world, sizeof *texts);
+    uint64_t *bytes = calloc((size_t)f->world, sizeof *bytes);
+    int ret = texts && bytes ? 0 : no_memory(reterr);
+
+    if (ret == 0)
+        ret = f->ops->gather_text(f->all, text, strlen(text), texts, bytes, reterr);
+    if (ret == 0 && f->rank == 0) {
+        ret = merge(document, texts, bytes, f->world) == 0 ? 0 : no_memory(reterr);
+        if (ret == 0)
+            ret = file_write_document(path, document, reterr);
+    }
+    for (int i = 0; texts && i < f->world; i++)
+        free(texts[i]);
+    free(texts);
+    free(bytes);
+    return ret;
+}
+
+int record_write(const struct record *record, const struct trainer *trainer, const char *path,
+                 struct diag_list *reterr)
+{
+    json_t *document = own_document(record, trainer);
+    char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
+    int ret = text ? gather_and_write(trainer->mesh.fabric, document, text, path, reterr)
+                   : no_memory(reterr);
+    free(text);
+    json_decref(document);
+    return ret;
+}

@@ -1,0 +1,27 @@
+/* record.h - from what a rank saw to the measurement file. */
+#ifndef RANKFIT_EXECUTOR_RUNTIME_RECORD_H
+#define RANKFIT_EXECUTOR_RUNTIME_RECORD_H
+
+#include "executor/runtime/trainer.h"
+
+/* What a run notes step by step. A zeroed record with `room` steps is opened by record_open. */
+struct record {
+    int steps, room;
+    double *seconds, *loss;
+    char backend[16], device[128], versions[256];
+};
+
+int record_open(struct record *record, int steps, struct diag_list *reterr);
+void record_close(struct record *record);
+void record_step(struct record *record, const struct step_result *result);
+
+/* Gathers every rank's figures and writes the file at rank 0; called by all ranks. */
+int record_write(const struct record *record, const struct trainer *trainer, const char *path,
+                 struct diag_list *reterr);
+
+/* Highest resident set of this process so far, in bytes. */
+uint64_t record_rss_bytes(void);
+/* The processor's own name for itself. */
+void record_host_device(char *ret, size_t size);
+
+#endif

@@ -1,0 +1,202 @@
+#include "executor/runtime/trainer.h"
+#include "base/checked.h"
+#include "executor/primitive/optimizer/optimizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t trainer_first_sequence(const struct plan *plan, int data_rank, int micro_batch)
+{
+    const struct layout *l = &plan->choices.layout;
+    return ((uint64_t)micro_batch * (uint64_t)layout_dp(l) + (uint64_t)data_rank) *
+           (uint64_t)l->micro_batch;
+}
+
+int64_t trainer_batch_tokens(const struct plan *plan)
+{
+    return (int64_t)layout_local_tokens(&plan->choices.layout, plan->seq_tokens);
+}
+
+static int no_memory(struct trainer *t)
+{
+    t->work.failed = true;
+    return diag_error(t->work.errors, (struct pos){ 0 }, "no memory left for the run's lists");
+}
+
+static int open_lists(struct trainer *t)
+{
+    const struct plan *plan = t->work.plan;
+    size_t tokens = (size_t)trainer_batch_tokens(plan);
+    size_t passes = (size_t)plan->choices.layout.micro_batches * (size_t)plan->model.layers;
+
+    t->ids = calloc(tokens, sizeof *t->ids);
+    t->targets = calloc(tokens, sizeof *t->targets);
+    t->work.routed = calloc(passes, sizeof *t->work.routed);
+    return t->ids && t->targets && t->work.routed ? 0 : no_memory(t);
+}
+
+int trainer_keep_hidden(struct trainer *t)
+{
+    const struct plan *plan = t->work.plan;
+    size_t batches = (size_t)plan->choices.layout.micro_batches;
+    size_t values = (size_t)trainer_batch_tokens(plan) * (size_t)plan->model.hidden;
+
+    t->hidden = calloc(batches * values, sizeof *t->hidden);
+    return t->hidden ? 0 : no_memory(t);
+}
+
+/* Seconds since *begun, which moves on to now. */
+static double lap(double *begun)
+{
+    double now = work_clock(), ret = now - *begun;
+    *begun = now;
+    return ret;
+}
+
+static void load_batch(struct trainer *t, int step, const struct micro_batch *batch)
+{
+    const struct plan *plan = t->work.plan;
+    uint64_t seq = plan->seq_tokens;
+    uint64_t first = (uint64_t)(step - 1) * (uint64_t)plan->global_batch +
+                     trainer_first_sequence(plan, mesh_data_rank(&t->mesh), batch->index);
+
+    for (int i = 0; work_runs(&t->work) && i < plan->choices.layout.micro_batch; i++)
+        data_sequence(t->data, first + (uint64_t)i, seq, t->ids + (uint64_t)i * seq,
+                      t->targets + (uint64_t)i * seq);
+    WORK_OP(&t->work, upload, batch->ids.data, t->ids, batch->ids.bytes);
+    WORK_OP(&t->work, upload, batch->targets.data, t->targets, batch->targets.bytes);
+}
+
+static struct micro_batch batch_of(const struct trainer *t, int index)
+{
+    const struct plan *plan = t->work.plan;
+    uint64_t first = trainer_first_sequence(plan, mesh_data_rank(&t->mesh), index);
+    uint64_t values = mul_sat((uint64_t)trainer_batch_tokens(plan), (uint64_t)plan->model.hidden);
+    return (struct micro_batch){
+        .index = index,
+        .tokens = trainer_batch_tokens(plan),
+        .first_token = first * plan->seq_tokens,
+        .loss_scale = 1 / ((double)plan->global_batch * (double)plan->seq_tokens),
+        .hidden = t->hidden ? t->hidden + (uint64_t)index * values : NULL,
+    };
+}
+
+static double run_micro_batch(struct trainer *t, int step, int index)
+{
+    struct work *w = &t->work;
+    struct micro_batch batch = batch_of(t, index);
+    double begun = work_clock();
+
+    arena_phase(w->arena, "forward micro-batch %d embedding", index);
+    batch.ids = work_take_tensor(w, OWNER_TOKENS, batch.tokens, 1, sizeof(int32_t));
+    batch.targets = work_take_tensor(w, OWNER_TOKENS, batch.tokens, 1, sizeof(int32_t));
+    load_batch(t, step, &batch);
+    transformer_forward(&t->transformer, &batch);
+    t->phase_seconds[PHASE_TIME_FORWARD] += lap(&begun);
+    transformer_loss(&t->transformer, &batch);
+    t->phase_seconds[PHASE_TIME_LOSS] += lap(&begun);
+    transformer_backward(&t->transformer, &batch);
+    work_give(w, &batch.ids);
+    work_give(w, &batch.targets);
+    t->phase_seconds[PHASE_TIME_BACKWARD] += lap(&begun);
+    return batch.loss_sum * batch.loss_scale;
+}
+
+static void finish_step(struct trainer *t, int step, struct step_result *ret)
+{
+    struct work *w = &t->work;
+    double begun = work_clock();
+
+    arena_phase(w->arena, "reduce");
+    state_reduce(&t->state);
+    t->phase_seconds[PHASE_TIME_REDUCE] += lap(&begun);
+    if (t->on_gradients && work_runs(w))
+        t->on_gradients(t, t->on_gradients_context);
+    (void)lap(&begun);
+    arena_phase(w->arena, "optimizer");
+    ret->gradient_norm = state_gradient_norm(&t->state);
+    optimizer_adamw(&t->state, ret->gradient_norm, step);
+    WORK_FABRIC(w, sum_doubles, w->mesh->fabric->all, &ret->loss, 1);
+    t->phase_seconds[PHASE_TIME_OPTIMIZER] += lap(&begun);
+}
+
+/* The step as both passes walk it. */
+static void walk_step(struct trainer *t, int step, struct step_result *ret)
+{
+    struct work *w = &t->work;
+
+    memset(t->phase_seconds, 0, sizeof t->phase_seconds);
+    memset(ret, 0, sizeof *ret);
+    w->communication_seconds = 0;
+    arena_mark_step(w->arena);
+    state_zero_gradients(&t->state);
+    for (int i = 0; i < w->plan->choices.layout.micro_batches && !w->failed; i++)
+        ret->loss += run_micro_batch(t, step, i);
+    finish_step(t, step, ret);
+    t->phase_seconds[PHASE_TIME_COMMUNICATION] = w->communication_seconds;
+}
+
+static int reserve(struct trainer *t)
+{
+    struct work *w = &t->work;
+    struct step_result ignored;
+
+    w->dry = true;
+    if (state_open(&t->state, w) != 0 || transformer_open(&t->transformer, &t->state) != 0)
+        return -1;
+    t->workspace = work_take(w, OWNER_WORKSPACE, w->backend->ops->workspace_bytes(w->backend));
+    walk_step(t, 1, &ignored);
+    if (w->failed || arena_pack(w->arena, w->errors) != 0)
+        return -1;
+    w->dry = false;
+    arena_resident(w->arena, &t->workspace);
+    w->backend->ops->set_workspace(w->backend, t->workspace.data);
+    state_resident(&t->state);
+    return 0;
+}
+
+int trainer_open(struct trainer *t, const struct plan *plan, struct fabric *fabric,
+                 struct backend *backend, const struct data *data, uint64_t seed,
+                 struct diag_list *reterr)
+{
+    memset(t, 0, sizeof *t);
+    t->data = data;
+    t->work = (struct work){
+        .plan = plan, .backend = backend, .mesh = &t->mesh, .errors = reterr, .seed = seed
+    };
+    if (mesh_open(&t->mesh, fabric, &plan->choices.layout, reterr) != 0 || open_lists(t) != 0)
+        return -1;
+    const struct arena_source source = backend->ops->arena_source(backend);
+    t->work.arena = arena_open(&source);
+    if (!t->work.arena)
+        return no_memory(t);
+    if (reserve(t) != 0)
+        return -1;
+    state_initialise(&t->state);
+    arena_record_reset(t->work.arena);
+    return t->work.failed ? -1 : 0;
+}
+
+void trainer_close(struct trainer *t)
+{
+    if (t->state.work) {
+        transformer_close(&t->transformer);
+        state_close(&t->state);
+    }
+    arena_close(t->work.arena);
+    if (t->mesh.fabric)
+        mesh_close(&t->mesh);
+    free(t->ids);
+    free(t->targets);
+    free(t->hidden);
+    free(t->work.routed);
+    memset(t, 0, sizeof *t);
+}
+
+int trainer_step(struct trainer *t, int step, struct step_result *ret)
+{
+    double begun = work_clock();
+    walk_step(t, step, ret);
+    ret->seconds = work_clock() - begun;
+    return t->work.failed ? -1 : 0;
+}

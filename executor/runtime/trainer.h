@@ -1,0 +1,48 @@
+/* trainer.h - one rank's training of one plan: set up once, then step after step. Owns groups,
+ * arena, state; borrows plan, fabric, backend and data. Knows nothing of files or of how it was
+ * started. */
+#ifndef RANKFIT_EXECUTOR_RUNTIME_TRAINER_H
+#define RANKFIT_EXECUTOR_RUNTIME_TRAINER_H
+
+#include "base/plan/measurement.h"
+#include "executor/nn/transformer.h"
+#include "executor/runtime/data.h"
+
+struct trainer {
+    struct work work;
+    struct meshes mesh;
+    struct state state;
+    struct transformer transformer;
+    struct buffer workspace;
+    const struct data *data;
+    int32_t *ids, *targets; /* host memory, one micro-batch */
+    bf16 *hidden;           /* host memory for every micro-batch's final hidden, when asked for */
+    double phase_seconds[PHASE_TIME_COUNT]; /* of the last step */
+    /* Called when gradients are summed, before they are clipped; may be NULL. */
+    void (*on_gradients)(struct trainer *trainer, void *context);
+    void *on_gradients_context;
+};
+
+struct step_result {
+    double loss; /* mean over the step's tokens, all ranks */
+    double gradient_norm, seconds;
+};
+
+/* Dry pass, reservation, first weights. trainer_close is due in any case. */
+int trainer_open(struct trainer *trainer, const struct plan *plan, struct fabric *fabric,
+                 struct backend *backend, const struct data *data, uint64_t seed,
+                 struct diag_list *reterr);
+void trainer_close(struct trainer *trainer);
+
+/* step from 1. -1 with a diagnostic; the trainer is then good for closing only. */
+int trainer_step(struct trainer *trainer, int step, struct step_result *ret);
+
+/* Keeps the normed final hidden states of each step in trainer->hidden. */
+int trainer_keep_hidden(struct trainer *trainer);
+
+/* First sequence of a micro-batch in the global batch of a step, for the rank that works on part
+ * data_rank of it. */
+uint64_t trainer_first_sequence(const struct plan *plan, int data_rank, int micro_batch);
+int64_t trainer_batch_tokens(const struct plan *plan);
+
+#endif
