@@ -154,6 +154,9 @@ static int check_keys(const struct node *map, bool in_layout, struct diag_list *
     const char *known[CHOICE_KEYS_MAX + DERIVED_MEMBERS];
     size_t count = 0;
 
+    if (map->kind != NODE_MAP)
+        return diag_error(reterr, map->at, "%s must be a map, found %s",
+                          in_layout ? "layout" : "primitives", node_kind_name(map->kind));
     for (size_t row = 0; row < choice_key_count; row++)
         if (choice_keys[row].in_layout == in_layout)
             known[count++] = choice_keys[row].key;
@@ -205,6 +208,8 @@ int choices_from_nodes(const struct node *layout, const struct node *primitives,
     memset(ret, 0, sizeof *ret);
     ret->primitives = primitives_default();
     faults += check_keys(layout, true, reterr) != 0;
+    if (layout->kind != NODE_MAP)
+        return -1;
     faults += read_keys(layout, true, ret, reterr) != 0;
     faults += read_stored(layout, l, reterr) != 0;
     if (!faults) {

@@ -261,6 +261,13 @@ static void inconsistent_plans_are_refused(void **state)
         assert_true(errors.items[0].line == 1);
     }
     free(text);
+    static const char *const not_maps[] = { "{\"layout\": [1], \"primitives\": {}}",
+                                            "{\"layout\": {}, \"primitives\": 3}" };
+    for (size_t i = 0; i < 2; i++) {
+        struct diag_list errors = { 0 };
+        assert_int_equal(read_back(not_maps[i], &read, &errors), -1);
+        assert_non_null(strstr(errors.items[errors.count - 1].what, "must be a map, found"));
+    }
 }
 
 static void defaults_are_the_documented(void **state)
