@@ -65,6 +65,9 @@ HOST_OP(embed_backward, int64_t rows, int64_t width, const int32_t *ids, const b
 HOST_OP(cross_entropy, int64_t rows, int64_t vocab, const float *logits, const int32_t *targets,
         float scale, bf16 *d_logits, double *loss_sum);
 
+HOST_OP(sigmoid, int64_t count, float *values);
+HOST_OP(sigmoid_backward, int64_t count, const float *values, float *d_values);
+
 HOST_OP(sum_squares, int64_t count, const void *values, enum dtype dtype, double *ret_sum);
 HOST_OP(adamw, const struct adamw *a);
 HOST_OP(to_bf16, int64_t count, const float *from, bf16 *to);
