@@ -257,20 +257,20 @@ static void walk_forward(struct walk *w)
     w->now[ITEM_LAYER_SAVED] = w->saved_before;
 }
 
-/* The reduce-scatter of one unit's gradients, dense part first, each into a receive buffer that is
- * released with it. On two streams it ends one unit later. */
+/* The reduce-scatter of one unit's gradients. On one stream part by part, dense first, each into a
+ * receive buffer that is released with it, before the next unit begins. On two streams all buffers
+ * stay until the next unit's backward has ended. */
 static void reduce_unit(struct walk *w, const struct phase *phase, const struct unit_gradient *g)
 {
     uint64_t both = add_sat(g->dense, g->expert);
     uint64_t first = add_sat(both, g->dense_receive);
     uint64_t second = add_sat(g->expert, g->expert_receive);
+    bool async = w->r->in->choices->primitives.comm_streams > 1;
     if (both == 0 && w->pending == 0)
         return;
-    w->now[ITEM_GATHERED_GRADIENTS] = first > second ? first : second;
+    w->pending = async ? add_sat(first, g->expert_receive) : 0;
+    w->now[ITEM_GATHERED_GRADIENTS] = async ? w->pending : first > second ? first : second;
     observe(w, phase);
-    w->pending = 0;
-    if (w->r->in->choices->primitives.comm_streams > 1)
-        w->pending = w->now[ITEM_GATHERED_GRADIENTS];
     w->now[ITEM_GATHERED_GRADIENTS] = w->pending;
 }
 

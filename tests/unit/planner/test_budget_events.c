@@ -1,0 +1,136 @@
+/* The closed form against a step played tensor by tensor, to the byte, on random small
+ * configurations. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "budget_events.h"
+#include "budget_sample.h"
+#include "tests/support/random.h"
+
+static int pick(uint64_t *seed, int low, int high)
+{
+    return low + (int)random_below(seed, (uint64_t)(high - low + 1));
+}
+
+static void random_model(uint64_t *seed, struct model *m)
+{
+    sample_model(m);
+    m->layers = pick(seed, 1, 6);
+    m->hidden = 32 * pick(seed, 1, 5);
+    m->vocab = pick(seed, 50, 5000);
+    m->tied = pick(seed, 0, 1);
+    m->gqa.kv_heads = 1 << pick(seed, 0, 2);
+    m->gqa.heads = m->gqa.kv_heads * pick(seed, 1, 4);
+    m->gqa.head_dim = 8 * pick(seed, 1, 4);
+    m->gqa.qk_norm = pick(seed, 0, 1);
+    m->gqa.output_gate = pick(seed, 0, 1);
+    m->dense_width = 16 * pick(seed, 1, 20);
+    m->moe.experts = 8;
+    m->moe.top_k = pick(seed, 1, 4);
+    m->moe.width = 8 * pick(seed, 1, 12);
+    m->moe.shared_width = pick(seed, 0, 1) * 8 * pick(seed, 1, 12);
+    m->moe.shared_gate = m->moe.shared_width && pick(seed, 0, 1);
+    for (int i = 0; i < m->layers; i++)
+        m->layer_ffn[i] = pick(seed, 0, 3) ? FFN_MOE : FFN_DENSE;
+}
+
+static void random_layout(uint64_t *seed, struct choices *c)
+{
+    static const enum sharding modes[] = { SHARDING_REPLICATED, SHARDING_ZERO1, SHARDING_FSDP,
+                                           SHARDING_FSDP };
+    struct layout *l = &c->layout;
+    struct primitives *p = &c->primitives;
+    int world = 1 << pick(seed, 0, 3);
+    l->d_rep = world > 1 && pick(seed, 0, 3) == 0 ? 2 : 1;
+    l->fsdp = world / l->d_rep;
+    l->ep = 1 << pick(seed, 0, world > 4 ? 3 : world / 2);
+    l->ep = l->ep > world ? world : l->ep;
+    l->e_fsdp = world / l->ep;
+    l->micro_batch = pick(seed, 1, 2);
+    l->micro_batches = pick(seed, 1, 3);
+    p->sharding = modes[pick(seed, 0, 3)];
+    p->grad_dtype = pick(seed, 0, 1) ? DTYPE_FP32 : DTYPE_BF16;
+    p->logits_dtype = pick(seed, 0, 1) ? DTYPE_FP32 : DTYPE_BF16;
+    p->loss = pick(seed, 0, 1) ? LOSS_FULL : LOSS_LINEAR_CE;
+    p->recompute = pick(seed, 0, 3) ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+    p->recompute_layers = pick(seed, -1, 3);
+    p->prefetch_units = pick(seed, 0, 3);
+    p->comm_streams = pick(seed, 1, 2);
+}
+
+static void expect_same(const struct rank_budget *got, const struct played *want, int round)
+{
+    for (int i = 0; i < ITEM_COUNT; i++)
+        if (got->item_max_bytes[i] != want->max[i])
+            fail_msg("round %d: maximum of %s: %llu computed, %llu played", round,
+                     item_infos[i].name, (unsigned long long)got->item_max_bytes[i],
+                     (unsigned long long)want->max[i]);
+    if (got->peak_bytes != want->peak)
+        fail_msg("round %d: peak: %llu computed, %llu played", round,
+                 (unsigned long long)got->peak_bytes, (unsigned long long)want->peak);
+}
+
+static void at_balanced_rows(void **state)
+{
+    (void)state;
+    uint64_t seed = 20261129;
+    static struct sample s;
+    static struct budget budget;
+    static struct played played;
+    for (int round = 0; round < 400; round++) {
+        uint64_t rows[MODEL_MAX_LAYERS];
+        sample_init(&s);
+        s.hardware.host = round % 2;
+        random_model(&seed, &s.model);
+        random_layout(&seed, &s.choices);
+        struct budget_input *in = sample_input(&s, (uint64_t)pick(&seed, 1, 700));
+        uint64_t sent =
+            in->seq_tokens * (uint64_t)(s.choices.layout.micro_batch * s.model.moe.top_k);
+        for (int i = 0; i < s.model.layers; i++)
+            rows[i] = sent;
+        budget_compute(in, &budget);
+        play_step(in, rows, &played);
+        expect_same(&budget.groups[0], &played, round);
+    }
+}
+
+static void at_measured_rows(void **state)
+{
+    (void)state;
+    uint64_t seed = 7;
+    static struct sample s;
+    static struct budget budget;
+    static struct played played;
+    for (int round = 0; round < 100; round++) {
+        uint64_t rows[MODEL_MAX_LAYERS];
+        struct routed_rows routed[2 * 8];
+        struct measured_rank measured = { .rank = 0, .routed = routed };
+        sample_init(&s);
+        random_model(&seed, &s.model);
+        random_layout(&seed, &s.choices);
+        struct budget_input *in = sample_input(&s, (uint64_t)pick(&seed, 16, 400));
+        for (int i = 0; i < s.model.layers; i++) {
+            rows[i] = (uint64_t)pick(&seed, 1, 4000);
+            routed[measured.routed_count++] = (struct routed_rows){ i, 0, 1, rows[i] / 2 };
+            routed[measured.routed_count++] = (struct routed_rows){ i, 1, 1, rows[i] };
+        }
+        in->measured = &measured;
+        budget_compute(in, &budget);
+        play_step(in, rows, &played);
+        assert_int_equal(budget.count, 1);
+        expect_same(&budget.groups[0], &played, round);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(at_balanced_rows),
+        cmocka_unit_test(at_measured_rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
