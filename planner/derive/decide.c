@@ -20,7 +20,7 @@ static int policy_cp(const struct space *space)
     uint64_t cp = 1;
 
     if (!q->hardware->host && q->hardware->memory_bytes < SMALL_MEMORY_BYTES)
-        while (q->seq_tokens / cp > TARGET_LOCAL_SEQUENCE && cp < (uint64_t)q->gpus)
+        while (q->seq_tokens / cp > MOST_LOCAL_SEQUENCE && cp < (uint64_t)q->gpus)
             cp++;
     return (int)cp;
 }

@@ -8,7 +8,8 @@
 /* Below this much device memory a sequence is cut to pieces of 16K-32K tokens whatever else fits;
  * at or above it (MI300X class) it is cut as little as fits. */
 #define SMALL_MEMORY_BYTES UINT64_C(180000000000)
-#define TARGET_LOCAL_SEQUENCE UINT64_C(32768)
+#define MOST_LOCAL_SEQUENCE UINT64_C(32768)
+#define LEAST_LOCAL_SEQUENCE UINT64_C(16384)
 
 struct decision {
     struct degrees degrees;
@@ -17,7 +18,7 @@ struct decision {
     int policy_cp;           /* the first cp tried */
     int fastest_ep;          /* the ep that the roofline prefers inside the domain */
     bool wide_ep;            /* nothing inside the domain fits */
-    bool pp_for_speed, tp_for_speed;
+    bool cp_for_speed, pp_for_speed, tp_for_speed;
 };
 
 /* EP, CP, PP, TP in that order of willingness; true when some legal layout exists. The chosen
@@ -28,7 +29,8 @@ bool decide_degrees(struct space *space, struct decision *ret);
  * fast ones the leanest; never worse than *chosen. */
 void decide_settings(struct space *space, struct decision *decision);
 
-/* Stages or tensor parallelism where gathers do not hide and the step gets faster by them. */
+/* A larger cp where its room saves recompute; stages or tensor parallelism where gathers do not
+ * hide and the step gets faster by them. */
 void decide_speed(struct space *space, struct decision *decision);
 
 /* All of the above; false when no legal layout exists. */

@@ -69,9 +69,9 @@ int derive(const struct question *q, struct answer *ret, struct diag_list *reter
     if (!decide(&space, &decision))
         return report_illegal(&space, reterr);
     ret->recommended = decision.chosen;
-    reasons_write(&space, &decision, ret);
     binding_write(&space, &decision.chosen, ret->binding, sizeof ret->binding);
     neighbours_write(&space, &decision, ret);
+    reasons_write(&space, &decision, ret);
     if (decision.chosen.verdict == VERDICT_DOES_NOT_FIT)
         nearest_write(&space, &decision, ret);
     warn(&space, &decision.chosen, reterr);

@@ -1,11 +1,11 @@
 #include "planner/derive/neighbour.h"
 #include "planner/derive/reason.h"
 
-/* One degree of a neighbour: doubled or halved. */
+/* One degree of a neighbour, multiplied and divided. */
 struct move {
     size_t offset; /* of an int in struct degrees */
-    bool up;
-    bool space_open;
+    int times, by;
+    bool open;
 };
 
 static int *degree_at(struct degrees *degrees, size_t offset)
@@ -69,25 +69,26 @@ static void try_neighbour(struct space *space, const struct decision *decision,
 void neighbours_write(struct space *space, const struct decision *decision, struct answer *ret)
 {
     const struct move moves[] = {
-        { offsetof(struct degrees, cp), true, space->open_cp },
-        { offsetof(struct degrees, cp), false, space->open_cp },
-        { offsetof(struct degrees, pp), true, space->open_pp },
-        { offsetof(struct degrees, pp), false, space->open_pp },
-        { offsetof(struct degrees, tp), true, space->open_tp },
-        { offsetof(struct degrees, tp), false, space->open_tp },
-        { offsetof(struct degrees, ep), true, space->open_ep && space->has_moe },
-        { offsetof(struct degrees, ep), false, space->open_ep && space->has_moe },
+        { offsetof(struct degrees, cp), 2, 1, space->open_cp },
+        { offsetof(struct degrees, cp), 4, 1, space->open_cp },
+        { offsetof(struct degrees, cp), 1, 2, space->open_cp },
+        { offsetof(struct degrees, cp), 1, 4, space->open_cp },
+        { offsetof(struct degrees, pp), 2, 1, space->open_pp },
+        { offsetof(struct degrees, pp), 1, 2, space->open_pp },
+        { offsetof(struct degrees, tp), 2, 1, space->open_tp },
+        { offsetof(struct degrees, tp), 1, 2, space->open_tp },
+        { offsetof(struct degrees, ep), 2, 1, space->open_ep && space->has_moe },
+        { offsetof(struct degrees, ep), 1, 2, space->open_ep && space->has_moe },
     };
-
     struct space narrow = narrowed(space, &decision->chosen.choices.primitives);
 
     ret->candidate_count = 0;
     for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) {
         struct degrees degrees = decision->degrees;
         int *value = degree_at(&degrees, moves[i].offset);
-        if (!moves[i].space_open || (!moves[i].up && *value % 2 != 0))
+        if (!moves[i].open || *value % moves[i].by != 0)
             continue;
-        *value = moves[i].up ? *value * 2 : *value / 2;
+        *value = *value / moves[i].by * moves[i].times;
         try_neighbour(&narrow, decision, &degrees, ret);
     }
     space->layouts = narrow.layouts;

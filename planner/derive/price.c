@@ -78,19 +78,6 @@ void price_append(const struct candidate *chosen, const struct candidate *other,
         text_append(text, size, used, "; %s does not fit", name);
 }
 
-struct settings settings_of(const struct choices *choices)
-{
-    const struct primitives *p = &choices->primitives;
-    return (struct settings){
-        .sharding = p->sharding,
-        .recompute = p->recompute,
-        .loss = p->loss,
-        .chunks = p->moe_chunks,
-        .prefetch = p->prefetch_units,
-        .linear_context = p->linear_context,
-    };
-}
-
 bool alternative(struct space *space, const struct degrees *degrees,
                  const struct settings *settings, struct candidate *ret)
 {

@@ -20,6 +20,9 @@ struct story {
 
 enum { BECAUSE = sizeof((struct reason *)0)->because };
 
+/* A faster layout that the policy leaves aside is told from this gain on. */
+#define WORTH_TELLING 0.02
+
 #define SAY(story, ...) text_append((story)->text, BECAUSE, &(story)->used, __VA_ARGS__)
 /* A reason only where there was a decision. */
 #define TELL(story, ...) ((story)->given ? (void)0 : SAY(story, __VA_ARGS__))
@@ -91,11 +94,18 @@ static void price_degrees(struct story *s, const struct degrees *degrees, const 
     price_append(s->chosen, &other, name, s->text, BECAUSE, &s->used);
 }
 
-static void price_settings(struct story *s, const struct settings *settings, const char *name)
+/* The price against other settings, which differ in one key. */
+static void price_settings(struct story *s, const struct settings *settings, const char *key,
+                           const char *value)
 {
     struct candidate other;
-    if (s->priced && alternative(s->space, &s->degrees, settings, &other))
-        price_append(s->chosen, &other, name, s->text, BECAUSE, &s->used);
+    char name[64];
+    size_t used = 0;
+
+    if (!s->priced || !alternative(s->space, &s->degrees, settings, &other))
+        return;
+    text_append(name, sizeof name, &used, "%s=%s", key, value);
+    price_append(s->chosen, &other, name, s->text, BECAUSE, &s->used);
 }
 
 static void tell_host(struct story *s)
@@ -133,13 +143,13 @@ static void tell_ep(struct story *s)
     else if (l->ep == domain)
         TELL(s, "one expert group per NVLink domain: the all-to-all never leaves it; ");
     else
-        TELL(s, "the domain joins %d ranks; ", domain);
+        TELL(s, "the fastest inside the domain of %d ranks; ", domain);
     TELL(s, "%d of %d experts a rank", q->model->moe.experts / l->ep, q->model->moe.experts);
     double rate = inside ? q->hardware->link_bytes_per_second * q->hardware->exchange_efficiency
                          : q->hardware->network_bytes_per_second * q->hardware->network_efficiency;
-    if (l->ep > 1 && rate > 0)
-        TELL(s, ", exchanging a row takes %.2f of the time of its expert GEMMs",
-             exchange_over_experts(q, rate));
+    if (rate > 0 && s->space->q->gpus > 1)
+        TELL(s, "; exchanging a row %s %.2f of the time of its expert GEMMs",
+             l->ep > 1 ? "takes" : "would take", exchange_over_experts(q, rate));
     other.ep = l->ep > 1 ? l->ep / 2 : 2;
     price_degrees(s, &other, "ep", other.ep);
 }
@@ -157,6 +167,24 @@ static void tell_smaller_cp(struct story *s, int cp)
         return;
     TELL(s, "; cp %d would need %s more than there is", cp,
          size_text(text, sizeof text, other.worst.peak_upper_bytes - s->space->limit_bytes));
+}
+
+/* What keeping to the policy costs, so that the user can leave it. */
+static void tell_faster_cp(struct story *s)
+{
+    const struct answer *answer = s->answer;
+    double now = s->chosen->time.seconds;
+
+    for (int i = 0; i < answer->candidate_count; i++) {
+        const struct candidate *c = &answer->candidates[i];
+        if (c->verdict != VERDICT_FITS || c->time.seconds > now * (1 - WORTH_TELLING))
+            return;
+        if (c->choices.layout.cp == s->degrees.cp)
+            continue;
+        TELL(s, "; cp=%d fits too and is %.0f %% faster, outside the policy", c->choices.layout.cp,
+             100 * (now / c->time.seconds - 1));
+        return;
+    }
 }
 
 static void tell_cp(struct story *s)
@@ -177,9 +205,14 @@ static void tell_cp(struct story *s)
         TELL(s, "%s local tokens, the smallest peak of all", tokens);
     else if (!small)
         TELL(s, "%s of device memory: the smallest cp that fits, %s local tokens", memory, tokens);
+    else if (s->decision->cp_for_speed)
+        TELL(s,
+             "%s local tokens: their room saves recompute, which is worth more than the exchange "
+             "of keys and values costs",
+             tokens);
     else if (cp == s->decision->policy_cp && cp > 1)
         TELL(s, "%s local tokens, inside the 16K-32K window for less than 180 GB", tokens);
-    else if (local > TARGET_LOCAL_SEQUENCE)
+    else if (local > MOST_LOCAL_SEQUENCE)
         TELL(s, "%s local tokens, above the 16K-32K window: no larger cp is legal or fits", tokens);
     else if (cp > 1)
         TELL(s, "%s local tokens, at most the 16K-32K window", tokens);
@@ -187,6 +220,8 @@ static void tell_cp(struct story *s)
         TELL(s, "%s tokens are at most one rank's share of 32K", tokens);
     if (cp > 1 && !s->given)
         tell_smaller_cp(s, cp / 2);
+    if (s->chosen->verdict == VERDICT_FITS)
+        tell_faster_cp(s);
     other.cp = cp > 1 ? cp / 2 : 2;
     price_degrees(s, &other, "cp", other.cp);
 }
@@ -215,7 +250,7 @@ static void tell_sharding(struct story *s)
             units_format_count(tokens, sizeof tokens, time->min_tokens_to_hide_gather),
             units_format_count(here, sizeof here, layout_local_tokens(l, s->space->q->seq_tokens)));
     other.sharding = s->settings.sharding == SHARDING_FSDP ? SHARDING_ZERO1 : SHARDING_FSDP;
-    price_settings(s, &other, sharding_names[other.sharding]);
+    price_settings(s, &other, "sharding", sharding_names[other.sharding]);
 }
 
 static void tell_width(struct story *s, const char *key, int width, int copies, int whole)
@@ -307,7 +342,7 @@ static void tell_recompute(struct story *s)
     else
         TELL(s, "what the forward made is kept: nothing runs twice");
     other.recompute = s->settings.recompute == RECOMPUTE_NONE ? RECOMPUTE_FULL : RECOMPUTE_NONE;
-    price_settings(s, &other, recompute_names[other.recompute]);
+    price_settings(s, &other, "recompute", recompute_names[other.recompute]);
 }
 
 static void tell_loss(struct story *s)
@@ -328,7 +363,7 @@ static void tell_loss(struct story *s)
                                        : "streamed by tiles, whole logits would be %s",
          logits);
     other.loss = s->settings.loss == LOSS_FULL ? LOSS_LINEAR_CE : LOSS_FULL;
-    price_settings(s, &other, loss_names[other.loss]);
+    price_settings(s, &other, "loss", loss_names[other.loss]);
 }
 
 static void tell_moe(struct story *s)
@@ -340,12 +375,14 @@ static void tell_moe(struct story *s)
         return;
     if (!begin(s, "moe", moe_names[s->chosen->choices.primitives.moe]))
         return;
-    if (chunks > 1)
+    if (chunks > 1 && s->degrees.ep > 1)
         TELL(s, "%d chunks of the tokens: one is exchanged while another is computed", chunks);
+    else if (chunks > 1)
+        TELL(s, "%d chunks of the tokens: expert tensors of one chunk are alive at a time", chunks);
     else
         TELL(s, "every token at once");
     other.chunks = chunks > 1 ? 1 : 2;
-    price_settings(s, &other, chunks > 1 ? "plain" : "2 chunks");
+    price_settings(s, &other, "moe_chunks", chunks > 1 ? "1" : "2");
 }
 
 static void tell_prefetch(struct story *s)
@@ -358,7 +395,7 @@ static void tell_prefetch(struct story *s)
     TELL(s, s->settings.prefetch > 0 ? "the next unit is gathered while this one computes"
                                      : "no room for a second unit's weights");
     other.prefetch = s->settings.prefetch > 0 ? 0 : 1;
-    price_settings(s, &other, s->settings.prefetch > 0 ? "no prefetch" : "prefetch_units=1");
+    price_settings(s, &other, "prefetch_units", s->settings.prefetch > 0 ? "0" : "1");
 }
 
 static void tell_context(struct story *s)
@@ -379,7 +416,7 @@ static void tell_context(struct story *s)
     TELL(s, split ? "each rank runs whole sequences of its share of the heads"
                   : "ranks pass the recurrent state on in sequence order");
     other.linear_context = split ? LINEAR_CONTEXT_STATE_PASS : LINEAR_CONTEXT_HEAD_SPLIT;
-    price_settings(s, &other, linear_context_names[other.linear_context]);
+    price_settings(s, &other, "linear_context", linear_context_names[other.linear_context]);
 }
 
 void reasons_write(struct space *space, const struct decision *decision, struct answer *ret)

@@ -14,9 +14,6 @@ void binding_write(const struct space *space, const struct candidate *candidate,
 /* "32.5 GB", "0.143 GB". Returns buffer. */
 char *size_text(char *buffer, size_t size, uint64_t bytes);
 
-/* The settings that complete to these choices. */
-struct settings settings_of(const struct choices *choices);
-
 /* What choosing `chosen` costs against `other`, on the five pressures; pressures that do not move
  * are left out. Appends "; against cp=2: static +1.0 GiB, ...". */
 void price_append(const struct candidate *chosen, const struct candidate *other, const char *name,

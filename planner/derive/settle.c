@@ -1,6 +1,6 @@
-/* The cheapest settings at given degrees: shard modes and widths, loss, recompute, chunking. A
- * step's time costs far less to know than its memory, so all members are timed, and judged in the
- * order of time until one fits. */
+/* The cheapest settings at given degrees: shard modes and widths, loss, recompute, chunking.
+ * Settings under one sharding and recompute are a family: when its leanest member does not fit it
+ * is left out whole. The others are timed, and judged in the order of time until one fits. */
 #include "planner/derive/decide.h"
 
 #include <stdlib.h>
@@ -9,8 +9,6 @@
 #define EQUALLY_FAST 0.005
 
 enum {
-    MAX_WIDTHS = 4,
-    MAX_FAMILIES = 3 * MAX_WIDTHS * 4, /* sharding x widths x recompute */
     MAX_MEMBERS = 640,
     MOST_EQUALS = 10 /* judged among the equally fast */
 };
@@ -19,21 +17,16 @@ struct member {
     double seconds;
     struct settings settings;
     struct degrees degrees;
-    int family, order; /* order: leaner members first among the equally fast */
+    int order; /* leaner members first among the equally fast */
     bool judged;
-};
-
-/* Members that differ in loss, chunks and the like only. */
-struct family {
-    bool asked, dead; /* dead: not even its leanest member fits */
 };
 
 struct settle {
     struct space *space;
     struct decision *decision;
-    int prefetch;
-    int count, families;
-    struct family family[MAX_FAMILIES];
+    int prefetch;                       /* of all members */
+    enum linear_context linear_context; /* of all members */
+    int count;
     struct member members[MAX_MEMBERS];
 };
 
@@ -70,6 +63,38 @@ static struct widths shard_widths(const struct space *space, const struct layout
     return w;
 }
 
+static void take(struct settle *s, const struct degrees *degrees, const struct candidate *candidate)
+{
+    s->decision->chosen = *candidate;
+    s->decision->degrees = *degrees;
+}
+
+static enum verdict judge(struct settle *s, struct member *member, struct candidate *ret)
+{
+    member->judged = true;
+    space_complete(s->space, &member->degrees, &member->settings, &ret->choices);
+    space_judge(s->space, ret);
+    return ret->verdict;
+}
+
+/* Whether the leanest member of a family fits; it is kept where nothing does. */
+static bool family_fits(struct settle *s, const struct degrees *degrees,
+                        const struct settings *settings)
+{
+    struct settings lean = space_leanest(s->space);
+    struct candidate candidate;
+
+    lean.sharding = settings->sharding;
+    lean.recompute = settings->recompute;
+    lean.linear_context = s->linear_context;
+    if (!space_try(s->space, degrees, &lean, &candidate))
+        return true;
+    space_time(s->space, &candidate);
+    if (candidate_better(&candidate, &s->decision->chosen))
+        take(s, degrees, &candidate);
+    return candidate.verdict != VERDICT_DOES_NOT_FIT;
+}
+
 static void add_member(struct settle *s, const struct degrees *degrees,
                        const struct settings *settings, int order)
 {
@@ -84,30 +109,26 @@ static void add_member(struct settle *s, const struct degrees *degrees,
     s->members[s->count++] = (struct member){ .seconds = candidate.time.seconds,
                                               .settings = *settings,
                                               .degrees = *degrees,
-                                              .family = s->families - 1,
                                               .order = order };
 }
 
-/* Loss, chunks and the linear context under one sharding and recompute. */
+/* Loss and chunks under one sharding and recompute. */
 static void add_family(struct settle *s, const struct degrees *degrees, struct settings settings,
                        int order)
 {
     const struct space *space = s->space;
-    struct knob linear = space_linear_contexts(space, degrees->cp);
 
-    if (s->families == MAX_FAMILIES)
+    if (!family_fits(s, degrees, &settings))
         return;
-    s->family[s->families++] = (struct family){ .asked = false };
     settings.prefetch = s->prefetch;
+    settings.linear_context = s->linear_context;
     for (int l = 0; l < space->loss.count; l++) {
         settings.loss = (enum loss)space->loss.values[l];
         int after_loss = order * 2 + (l < space->loss.count - 1);
-        for (int c = 0; c < space->chunks.count; c++)
-            for (int x = 0; x < linear.count; x++) {
-                settings.chunks = space->chunks.values[c];
-                settings.linear_context = (enum linear_context)linear.values[x];
-                add_member(s, degrees, &settings, after_loss);
-            }
+        for (int c = 0; c < space->chunks.count; c++) {
+            settings.chunks = space->chunks.values[c];
+            add_member(s, degrees, &settings, after_loss);
+        }
     }
 }
 
@@ -140,60 +161,20 @@ static int by_seconds(const void *a, const void *b)
     return x->order != y->order ? x->order - y->order : x->settings.chunks - y->settings.chunks;
 }
 
-static void take(struct settle *s, const struct member *member, const struct candidate *candidate)
-{
-    s->decision->chosen = *candidate;
-    s->decision->degrees = member->degrees;
-}
-
-static enum verdict judge(struct settle *s, struct member *member, struct candidate *ret)
-{
-    member->judged = true;
-    space_complete(s->space, &member->degrees, &member->settings, &ret->choices);
-    space_judge(s->space, ret);
-    return ret->verdict;
-}
-
-/* After a member did not fit: whether its family can. Its leanest is kept where nothing fits. */
-static void ask_family(struct settle *s, const struct member *failed)
-{
-    struct settings lean = space_leanest(s->space);
-    struct member member = *failed;
-    struct candidate candidate;
-
-    s->family[failed->family].asked = true;
-    lean.sharding = failed->settings.sharding;
-    lean.recompute = failed->settings.recompute;
-    lean.linear_context = failed->settings.linear_context;
-    member.settings = lean;
-    space_complete(s->space, &member.degrees, &lean, &candidate.choices);
-    if (!space_legal(s->space, &candidate.choices))
-        return;
-    s->family[failed->family].dead = judge(s, &member, &candidate) == VERDICT_DOES_NOT_FIT;
-    space_time(s->space, &candidate);
-    if (candidate_better(&candidate, &s->decision->chosen))
-        take(s, &member, &candidate);
-}
-
 /* Index of the first member that fits, or -1; the best of what does not is in the decision. */
 static int first_that_fits(struct settle *s)
 {
     for (int i = 0; i < s->count; i++) {
         struct member *member = &s->members[i];
-        struct family *family = &s->family[member->family];
         struct candidate candidate;
-        if (family->dead)
-            continue;
         enum verdict verdict = judge(s, member, &candidate);
         candidate.time.seconds = member->seconds;
         if (verdict == VERDICT_FITS || candidate_better(&candidate, &s->decision->chosen)) {
             space_time(s->space, &candidate);
-            take(s, member, &candidate);
+            take(s, &member->degrees, &candidate);
         }
         if (verdict == VERDICT_FITS)
             return i;
-        if (!family->asked)
-            ask_family(s, member);
     }
     return -1;
 }
@@ -216,23 +197,25 @@ static void leanest_of_equals(struct settle *s, int first)
     for (int i = first; i < end && judged < MOST_EQUALS; i++) {
         struct member *member = &s->members[i];
         struct candidate candidate;
-        if (member->judged || s->family[member->family].dead)
+        if (member->judged)
             continue;
         judged++;
         if (judge(s, member, &candidate) != VERDICT_FITS ||
             candidate.worst.peak_upper_bytes >= s->decision->chosen.worst.peak_upper_bytes)
             continue;
         space_time(s->space, &candidate);
-        take(s, member, &candidate);
+        take(s, &member->degrees, &candidate);
     }
 }
 
-static bool settle_with_prefetch(struct settle *s, int prefetch)
+/* All shardings with one prefetch depth and one linear context; true when something fits. */
+static bool settle_shardings(struct settle *s, int prefetch, enum linear_context linear)
 {
     const struct knob *shardings = &s->space->sharding;
 
     s->prefetch = prefetch;
-    s->count = s->families = 0;
+    s->linear_context = linear;
+    s->count = 0;
     for (int i = shardings->count - 1; i >= 0; i--)
         add_sharding(s, (enum sharding)shardings->values[i]);
     qsort(s->members, (size_t)s->count, sizeof *s->members, by_seconds);
@@ -242,13 +225,40 @@ static bool settle_with_prefetch(struct settle *s, int prefetch)
     return first >= 0;
 }
 
+/* The legal linear contexts, the faster one first: what it costs adds to whatever else is chosen.
+ */
+static struct knob linear_by_seconds(struct space *space, const struct decision *decision)
+{
+    struct knob all = space_linear_contexts(space, decision->degrees.cp), legal = { .count = 0 };
+    double seconds[SPACE_MAX_VALUES];
+
+    for (int i = 0; all.count > 1 && i < all.count; i++) {
+        struct candidate candidate = { .choices = decision->chosen.choices };
+        candidate.choices.primitives.linear_context = (enum linear_context)all.values[i];
+        if (!space_legal(space, &candidate.choices))
+            continue;
+        space_time(space, &candidate);
+        int at = legal.count++;
+        for (; at > 0 && seconds[at - 1] > candidate.time.seconds; at--) {
+            seconds[at] = seconds[at - 1];
+            legal.values[at] = legal.values[at - 1];
+        }
+        seconds[at] = candidate.time.seconds;
+        legal.values[at] = all.values[i];
+    }
+    return legal.count > 0 ? legal : all;
+}
+
 void decide_settings(struct space *space, struct decision *decision)
 {
     struct settle s;
+    struct knob linear = linear_by_seconds(space, decision);
 
     s.space = space;
     s.decision = decision;
     for (int i = 0; i < space->prefetch.count; i++)
-        if (settle_with_prefetch(&s, space->prefetch.values[i]))
-            return;
+        for (int x = 0; x < linear.count; x++)
+            if (settle_shardings(&s, space->prefetch.values[i],
+                                 (enum linear_context)linear.values[x]))
+                return;
 }

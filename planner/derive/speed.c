@@ -1,7 +1,8 @@
-/* Stages and tensor parallelism taken for speed, where memory does not ask for them. */
+/* Degrees taken for speed, where memory does not ask for them: a larger cp that makes room for what
+ * would be computed twice, stages or a tensor split where gathers do not hide. */
 #include "planner/derive/decide.h"
 
-/* A stage or a tensor split must save this share of the step before it is taken for speed. */
+/* A degree must save this share of the step before it is taken for speed. */
 #define WORTH_A_DEGREE 0.02
 /* Below this share of the step no gather is worth a degree of its own. */
 #define GATHER_SHARE_THAT_MATTERS 0.02
@@ -13,14 +14,13 @@ static bool gathers_matter(const struct candidate *c)
 }
 
 /* The same decision with one other degree, settled anew; false when that is illegal. */
-static bool settle_other(struct space *space, const struct decision *from, int tp, int pp,
-                         struct decision *ret)
+static bool settle_other(struct space *space, const struct decision *from,
+                         const struct degrees *degrees, struct decision *ret)
 {
     struct settings lean = space_leanest(space);
 
     *ret = *from;
-    ret->degrees.tp = tp;
-    ret->degrees.pp = pp;
+    ret->degrees = *degrees;
     ret->degrees.fsdp = space->open_fsdp ? 0 : space->fixed.fsdp;
     ret->degrees.e_fsdp = space->open_e_fsdp ? 0 : space->fixed.e_fsdp;
     lean.linear_context =
@@ -32,32 +32,123 @@ static bool settle_other(struct space *space, const struct decision *from, int t
     return true;
 }
 
-static bool worth_it(const struct decision *other, const struct decision *now)
+static bool faster(const struct decision *other, const struct decision *now)
 {
     return other->chosen.verdict == now->chosen.verdict &&
            other->chosen.time.seconds < now->chosen.time.seconds * (1 - WORTH_A_DEGREE);
 }
 
-void decide_speed(struct space *space, struct decision *decision)
+/* Whether anything fits at these degrees that computes nothing twice. */
+static bool keeping_fits(struct space *space, struct degrees degrees)
 {
+    struct settings lean = space_leanest(space);
+    struct candidate candidate;
+
+    degrees.fsdp = space->open_fsdp ? 0 : space->fixed.fsdp;
+    degrees.e_fsdp = space->open_e_fsdp ? 0 : space->fixed.e_fsdp;
+    lean.recompute = (enum recompute)space->recompute.values[0];
+    lean.linear_context = (enum linear_context)space_linear_contexts(space, degrees.cp).values[0];
+    return space_try(space, &degrees, &lean, &candidate) && candidate.verdict == VERDICT_FITS;
+}
+
+/* Inside the window of the small-memory policy only: where memory is large cp is the smallest that
+ * fits. */
+static void raise_cp(struct space *space, struct decision *decision)
+{
+    const struct question *q = space->q;
+    struct degrees degrees = decision->degrees;
     struct decision other;
 
-    if (decision->chosen.verdict != VERDICT_FITS)
+    degrees.cp *= 2;
+    if (!space->open_cp || q->hardware->memory_bytes >= SMALL_MEMORY_BYTES ||
+        q->seq_tokens / (uint64_t)degrees.cp < LEAST_LOCAL_SEQUENCE ||
+        decision->chosen.choices.primitives.recompute != RECOMPUTE_FULL)
         return;
-    for (int pp = decision->degrees.pp * 2; space->open_pp && pp <= 8; pp *= 2) {
+    if (!keeping_fits(space, degrees) || !settle_other(space, decision, &degrees, &other) ||
+        !faster(&other, decision))
+        return;
+    *decision = other;
+    decision->cp_for_speed = true;
+}
+
+/* Whether other degrees could be faster if their gathers and reductions cost nothing: what sharding
+ * can do at most. */
+static bool promising(struct space *space, const struct decision *decision,
+                      const struct degrees *degrees)
+{
+    struct settings settings = settings_of(&decision->chosen.choices);
+    double most = decision->chosen.time.seconds * (1 - WORTH_A_DEGREE);
+
+    for (int i = 0; i < 2; i++) {
+        struct candidate c;
+        settings.chunks = space->chunks.values[i == 0 ? 0 : space->chunks.count - 1];
+        space_complete(space, degrees, &settings, &c.choices);
+        if (!space_legal(space, &c.choices))
+            continue;
+        space_time(space, &c);
+        if (c.time.seconds - c.time.item_seconds[TIME_EXPOSED_GATHER] -
+                c.time.item_seconds[TIME_REDUCE] <
+            most)
+            return true;
+    }
+    return false;
+}
+
+/* Another ep of the domain: what the plain reference step saw as equal is not, once settings are
+ * chosen. */
+static void other_ep(struct space *space, struct decision *decision)
+{
+    struct decision best = *decision, other;
+    int values[SPACE_MAX_DIVISORS];
+    int count = space_degree_values(space, DEGREE_EP, &decision->degrees, values);
+
+    for (int i = 0; i < count && gathers_matter(&decision->chosen); i++) {
+        struct degrees degrees = decision->degrees;
+        degrees.ep = values[i];
+        if (values[i] == decision->degrees.ep || values[i] * degrees.etp > link_domain(space))
+            continue;
+        if (promising(space, decision, &degrees) &&
+            settle_other(space, decision, &degrees, &other) && faster(&other, &best))
+            best = other;
+    }
+    *decision = best;
+}
+
+static void raise_pp(struct space *space, struct decision *decision)
+{
+    struct degrees degrees = decision->degrees;
+    struct decision other;
+
+    for (degrees.pp *= 2; space->open_pp && degrees.pp <= 8; degrees.pp *= 2) {
         if (!gathers_matter(&decision->chosen) ||
-            !settle_other(space, decision, decision->degrees.tp, pp, &other) ||
-            !worth_it(&other, decision))
-            break;
+            !settle_other(space, decision, &degrees, &other) || !faster(&other, decision))
+            return;
         *decision = other;
         decision->pp_for_speed = true;
     }
-    for (int tp = decision->degrees.tp * 2; space->open_tp && tp <= link_domain(space); tp *= 2) {
+}
+
+static void raise_tp(struct space *space, struct decision *decision)
+{
+    struct degrees degrees = decision->degrees;
+    struct decision other;
+
+    for (degrees.tp *= 2; space->open_tp && degrees.tp <= link_domain(space); degrees.tp *= 2) {
         if (!gathers_matter(&decision->chosen) ||
-            !settle_other(space, decision, tp, decision->degrees.pp, &other) ||
-            !worth_it(&other, decision))
-            break;
+            !settle_other(space, decision, &degrees, &other) || !faster(&other, decision))
+            return;
         *decision = other;
         decision->tp_for_speed = true;
     }
+}
+
+void decide_speed(struct space *space, struct decision *decision)
+{
+    if (decision->chosen.verdict != VERDICT_FITS)
+        return;
+    other_ep(space, decision);
+    raise_cp(space, decision);
+    raise_pp(space, decision);
+    raise_tp(space, decision);
+    other_ep(space, decision);
 }

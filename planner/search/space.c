@@ -140,6 +140,19 @@ struct settings space_leanest(const struct space *space)
     return settings_at(space, true);
 }
 
+struct settings settings_of(const struct choices *choices)
+{
+    const struct primitives *p = &choices->primitives;
+    return (struct settings){
+        .sharding = p->sharding,
+        .recompute = p->recompute,
+        .loss = p->loss,
+        .chunks = p->moe_chunks,
+        .prefetch = p->prefetch_units,
+        .linear_context = p->linear_context,
+    };
+}
+
 struct knob space_linear_contexts(const struct space *space, int cp)
 {
     struct knob knob = { .count = 1, .values = { LINEAR_CONTEXT_NONE } };

@@ -52,6 +52,9 @@ struct degrees space_fixed_degrees(const struct space *space);
 struct settings space_fastest(const struct space *space);
 struct settings space_leanest(const struct space *space);
 
+/* The settings that complete to these choices. */
+struct settings settings_of(const struct choices *choices);
+
 /* Values of linear_context for a cp; at least one. */
 struct knob space_linear_contexts(const struct space *space, int cp);
 
