@@ -1,4 +1,4 @@
-#pragma GCC optimize("O3")
+#pragma GCC optimize("O3", "no-trapping-math", "no-math-errno")
 
 #include "executor/backend/host/bf16.h"
 #include "executor/backend/host/host.h"

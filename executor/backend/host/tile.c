@@ -1,4 +1,4 @@
-#pragma GCC optimize("O3")
+#pragma GCC optimize("O3", "no-trapping-math", "no-math-errno")
 
 #include "executor/backend/host/tile.h"
 
@@ -73,28 +73,44 @@ static void multiply_plain(int64_t inner, const float *a, const float *b, float 
 }
 
 #if defined(__x86_64__)
-/* Twelve accumulators of eight, two loads of b and one broadcast of a: all sixteen registers. */
+/* One row of the strip: two accumulators of eight. */
+#define LOAD_ROW(r)                                                                                \
+    __m256 low##r = _mm256_loadu_ps(c + (r)*stride);                                               \
+    __m256 high##r = _mm256_loadu_ps(c + (r)*stride + 8)
+#define ADD_ROW(r)                                                                                 \
+    value = _mm256_broadcast_ss(a + (r));                                                          \
+    low##r = _mm256_fmadd_ps(value, left, low##r);                                                 \
+    high##r = _mm256_fmadd_ps(value, right, high##r)
+#define STORE_ROW(r)                                                                               \
+    _mm256_storeu_ps(c + (r)*stride, low##r);                                                      \
+    _mm256_storeu_ps(c + (r)*stride + 8, high##r)
+
+/* Twelve accumulators, two loads of b and one broadcast of a fill fifteen of the sixteen registers;
+ * in arrays the compiler would keep them in memory. */
 __attribute__((target("avx2,fma"))) static void
 multiply_avx2(int64_t inner, const float *a, const float *b, float *c, int64_t stride)
 {
-    __m256 low[TILE_ROWS], high[TILE_ROWS];
-    for (int r = 0; r < TILE_ROWS; r++) {
-        low[r] = _mm256_loadu_ps(c + r * stride);
-        high[r] = _mm256_loadu_ps(c + r * stride + 8);
-    }
+    LOAD_ROW(0);
+    LOAD_ROW(1);
+    LOAD_ROW(2);
+    LOAD_ROW(3);
+    LOAD_ROW(4);
+    LOAD_ROW(5);
     for (int64_t i = 0; i < inner; i++, a += TILE_ROWS, b += TILE_COLUMNS) {
-        __m256 left = _mm256_loadu_ps(b), right = _mm256_loadu_ps(b + 8);
-#pragma GCC unroll 6
-        for (int r = 0; r < TILE_ROWS; r++) {
-            __m256 value = _mm256_broadcast_ss(a + r);
-            low[r] = _mm256_fmadd_ps(value, left, low[r]);
-            high[r] = _mm256_fmadd_ps(value, right, high[r]);
-        }
+        __m256 left = _mm256_loadu_ps(b), right = _mm256_loadu_ps(b + 8), value;
+        ADD_ROW(0);
+        ADD_ROW(1);
+        ADD_ROW(2);
+        ADD_ROW(3);
+        ADD_ROW(4);
+        ADD_ROW(5);
     }
-    for (int r = 0; r < TILE_ROWS; r++) {
-        _mm256_storeu_ps(c + r * stride, low[r]);
-        _mm256_storeu_ps(c + r * stride + 8, high[r]);
-    }
+    STORE_ROW(0);
+    STORE_ROW(1);
+    STORE_ROW(2);
+    STORE_ROW(3);
+    STORE_ROW(4);
+    STORE_ROW(5);
 }
 
 static bool has_avx2(void)

@@ -1,0 +1,140 @@
+/* kernels.h - one C launcher a kernel: plain device pointers in, the launch's status out. bf16 is
+ * uint16_t; gradients that come in two types say so by `is_float`. Every launcher takes any number
+ * of rows (0: nothing is launched) and rows of a multiple of 8 elements whose addresses are
+ * multiples of 16 bytes, unless it says otherwise. Sums that several blocks share go through
+ * `scratch` in a fixed order, so that the same input gives the same bits. */
+#ifndef RANKFIT_EXECUTOR_BACKEND_CUDA_KERNELS_H
+#define RANKFIT_EXECUTOR_BACKEND_CUDA_KERNELS_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Widest rows of the norms, widest head, most experts; most blocks that leave partial sums. */
+enum {
+    KERNEL_NORM_WIDTH_MAX = 16384,
+    KERNEL_HEAD_MAX = 256,
+    KERNEL_EXPERTS_MAX = 512,
+    KERNEL_TOP_K_MAX = 32,
+    KERNEL_SUM_BLOCKS = 1024
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+cudaError_t kernel_rmsnorm(cudaStream_t stream, int64_t rows, int64_t width, float eps,
+                           const uint16_t *x, const uint16_t *w, uint16_t *y);
+/* partial: [blocks, width] floats, blocks >= 1. dw NULL: only dx. */
+cudaError_t kernel_rmsnorm_backward(cudaStream_t stream, int64_t rows, int64_t width, float eps,
+                                    const uint16_t *dy, const uint16_t *x, const uint16_t *w,
+                                    uint16_t *dx, bool accumulate_dx, void *dw, bool is_float,
+                                    float *partial, int blocks);
+/* to[i] += sum over blocks of partial[block, i], i < width, rows of `stride` floats. */
+cudaError_t kernel_add_columns(cudaStream_t stream, int blocks, int64_t width, int64_t stride,
+                               const float *partial, void *to, bool is_float);
+
+/* Head norms and rotation, see struct rope. frequency[i]: radians a position of pair i. */
+struct kernel_rope {
+    int64_t rows, tokens, qkv_stride, k_offset;
+    int heads, kv_heads, head_dim, rotary_dim;
+    float eps;
+    const uint16_t *q_norm, *k_norm;
+    const uint16_t *qkv;
+    uint16_t *q, *k, *dqkv; /* forward: q and k; backward: dqkv, in place */
+    double frequency[KERNEL_HEAD_MAX / 2];
+};
+cudaError_t kernel_rope(cudaStream_t stream, const struct kernel_rope *r);
+/* partial: [blocks, 2 * head_dim], the norms' own gradients of q, then of k. */
+cudaError_t kernel_rope_backward(cudaStream_t stream, const struct kernel_rope *r, float *partial,
+                                 int blocks);
+
+cudaError_t kernel_swiglu(cudaStream_t stream, int64_t rows, int64_t width, const uint16_t *h,
+                          const float *row_weight, uint16_t *a);
+cudaError_t kernel_swiglu_backward(cudaStream_t stream, int64_t rows, int64_t width,
+                                   const uint16_t *da, const float *row_weight, uint16_t *h,
+                                   float *d_row_weight);
+
+/* experts up to KERNEL_EXPERTS_MAX, top_k up to KERNEL_TOP_K_MAX; no alignment asked. A given choice
+ * outside the experts weighs 0. */
+cudaError_t kernel_router(cudaStream_t stream, int64_t rows, int experts, int top_k, bool normalize,
+                          bool given, float *probs, int32_t *choices, float *weights);
+cudaError_t kernel_router_backward(cudaStream_t stream, int64_t rows, int experts, int top_k,
+                                   bool normalize, const float *probs, const int32_t *choices,
+                                   const float *weights, const float *d_weights, float *d_logits);
+/* starts: scratch of experts * kernel_sort_chunks(count) ints; loads: device int32 [experts + 1],
+ * the last one counts choices outside the experts (their slot is 0). */
+int64_t kernel_sort_chunks(int64_t count);
+cudaError_t kernel_sort_choices(cudaStream_t stream, int64_t count, int experts,
+                                const int32_t *choices, int32_t *slots, int32_t *starts,
+                                int32_t *loads);
+
+/* to[map[r, j]] = from[r], j < times; values likewise where not NULL. */
+cudaError_t kernel_scatter_rows(cudaStream_t stream, int64_t rows, int times, int64_t width,
+                                const uint16_t *from, const int32_t *map, uint16_t *to,
+                                const float *values, float *to_values);
+/* to[r] = from[map[r]]; values likewise. */
+cudaError_t kernel_gather_rows(cudaStream_t stream, int64_t rows, int64_t width,
+                               const uint16_t *from, const int32_t *map, uint16_t *to,
+                               const float *values, float *to_values);
+/* to[r] = base[r] + sum over j of from[map[r, j]]; values to_values[r, j] = values[map[r, j]]. */
+cudaError_t kernel_combine_rows(cudaStream_t stream, int64_t rows, int times, int64_t width,
+                                const uint16_t *from, const int32_t *map, const uint16_t *base,
+                                uint16_t *to, const float *values, float *to_values);
+/* d_table[ids[r]] += dy[r], rows of one token summed in fp32 in their order and added once. */
+cudaError_t kernel_embed_backward(cudaStream_t stream, int64_t rows, int64_t width,
+                                  const int32_t *ids, const uint16_t *dy, void *d_table,
+                                  bool is_float);
+
+/* Any vocab. losses: double [rows] scratch; *loss_sum (device) += their sum. *bad (device) becomes
+ * the row + 1 of a target at or beyond vocab. */
+cudaError_t kernel_cross_entropy(cudaStream_t stream, int64_t rows, int64_t vocab,
+                                 const float *logits, const int32_t *targets, float scale,
+                                 uint16_t *d_logits, double *losses, double *loss_sum,
+                                 int64_t *bad);
+
+/* Any count and alignment from here on. partial: double [KERNEL_SUM_BLOCKS]; *sum is set. */
+cudaError_t kernel_sum_squares(cudaStream_t stream, int64_t count, const void *values,
+                               bool is_float, double *partial, double *sum);
+cudaError_t kernel_add(cudaStream_t stream, int64_t count, const void *from, void *to,
+                       bool is_float);
+cudaError_t kernel_to_bf16(cudaStream_t stream, int64_t count, const float *from, uint16_t *to);
+cudaError_t kernel_sigmoid(cudaStream_t stream, int64_t count, float *values);
+cudaError_t kernel_sigmoid_backward(cudaStream_t stream, int64_t count, const float *values,
+                                    float *d_values);
+
+/* One AdamW update; corrections 1 - beta^step come ready. */
+struct kernel_adamw {
+    int64_t count;
+    const void *gradient;
+    bool is_float;
+    float *master, *moment1, *moment2;
+    uint16_t *weight;
+    float scale, rate, beta1, beta2, epsilon, decay;
+    float first_left, second_left;
+};
+cudaError_t kernel_adamw(cudaStream_t stream, const struct kernel_adamw *a);
+
+/* Attention without matrix units, for shapes that the library refuses and as the judge of those it
+ * takes: any head_dim up to KERNEL_HEAD_MAX, window 0 = full, causal from the end: query i of
+ * `queries` sees keys up to i + keys - queries. Strides in elements between rows. */
+struct kernel_attention {
+    int sequences, heads, kv_heads, head_dim;
+    int64_t queries, keys, window;
+    int64_t q_stride, k_stride, v_stride, o_stride;
+    const uint16_t *q, *k, *v;
+    uint16_t *o;
+    float *lse; /* [queries of all sequences, heads] */
+    const uint16_t *d_o;
+    uint16_t *dq, *dk, *dv;
+    int64_t dq_stride, dk_stride, dv_stride;
+    float *delta; /* as lse */
+};
+cudaError_t kernel_attention(cudaStream_t stream, const struct kernel_attention *a);
+cudaError_t kernel_attention_backward(cudaStream_t stream, const struct kernel_attention *a);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
