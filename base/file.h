@@ -22,6 +22,16 @@ int file_list_data(const char *kind,
  * close) nothing is left behind and `path` is as it was. */
 int file_write_whole(const char *path, const char *text, size_t bytes, struct diag_list *reterr);
 
+/* The same in pieces, for results larger than memory: begin, append any number of times, then
+ * either commit or discard, which both end the output. Until a commit succeeds `path` is as it was.
+ * discard accepts NULL. */
+struct file_output;
+int file_output_begin(const char *path, struct file_output **ret, struct diag_list *reterr);
+int file_output_append(struct file_output *output, const void *data, size_t bytes,
+                       struct diag_list *reterr);
+int file_output_commit(struct file_output *output, struct diag_list *reterr);
+void file_output_discard(struct file_output *output);
+
 /* The same for a document: YAML for .yaml and .yml, JSON otherwise (two-space indent, key order
  * kept). The document is not released. */
 int file_write_document(const char *path, const json_t *document, struct diag_list *reterr);

@@ -1,5 +1,7 @@
 #include "base/file.h"
 
+#include "base/text.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -30,17 +32,13 @@ static int write_all(int handle, const char *text, size_t bytes)
     return 0;
 }
 
-/* A device, pipe or terminal is written to as it is: there is nothing to put in its place. */
-static int write_through(const char *path, const char *text, size_t bytes, struct diag_list *reterr)
-{
-    int handle = open(path, O_WRONLY | O_CLOEXEC);
-    if (handle < 0)
-        return cannot_write(path, errno, reterr);
-    int error = write_all(handle, text, bytes);
-    if (close(handle) < 0 && !error)
-        error = errno;
-    return error ? cannot_write(path, error, reterr) : 0;
-}
+/* `path` is what messages name, `target` the file that a link leads to, `temporary` its new
+ * contents; an empty `temporary` means that the handle is the target itself. */
+struct file_output {
+    char path[PATH_MAX], target[PATH_MAX], temporary[PATH_MAX];
+    int handle;
+    mode_t mode;
+};
 
 /* The permissions that a file made by open(2) would get. */
 static mode_t default_mode(void)
@@ -50,58 +48,107 @@ static mode_t default_mode(void)
     return 0666 & ~mask;
 }
 
-/* Fills and closes the temporary file. Returns 0 or the error number. */
-static int fill(int handle, mode_t mode, const char *text, size_t bytes)
+/* Opens the temporary neighbour of output->target. Returns 0 or the error number. */
+static int open_temporary(struct file_output *output)
 {
-    int error = write_all(handle, text, bytes);
-    if (!error && (fchmod(handle, mode) < 0 || fsync(handle) < 0))
-        error = errno;
-    if (close(handle) < 0 && !error)
-        error = errno;
-    return error;
+    const char *slash = strrchr(output->target, '/');
+    int directory = slash ? (int)(slash + 1 - output->target) : 0;
+    int length = snprintf(output->temporary, sizeof output->temporary, "%.*s.rankfit-XXXXXX",
+                          directory, output->target);
+    if (length < 0 || (size_t)length >= sizeof output->temporary)
+        return ENAMETOOLONG;
+    output->handle = mkostemp(output->temporary, O_CLOEXEC);
+    return output->handle < 0 ? errno : 0;
 }
 
-/* Puts a new file in the place of `target`; messages name `path`. */
-static int replace(const char *path, const char *target, mode_t mode, const char *text,
-                   size_t bytes, struct diag_list *reterr)
+/* Finds what `path` stands for and opens what will be written. Returns 0 or the error number. */
+static int open_output(struct file_output *output)
 {
-    char temporary[PATH_MAX];
-    const char *slash = strrchr(target, '/');
-    int directory = slash ? (int)(slash + 1 - target) : 0;
-    int length = snprintf(temporary, sizeof temporary, "%.*s.rankfit-XXXXXX", directory, target);
-    if (length < 0 || (size_t)length >= sizeof temporary)
-        return cannot_write(path, ENAMETOOLONG, reterr);
-    int handle = mkostemp(temporary, O_CLOEXEC);
-    if (handle < 0)
-        return cannot_write(path, errno, reterr);
-    int error = fill(handle, mode, text, bytes);
-    if (!error && rename(temporary, target) < 0)
-        error = errno;
+    struct stat status;
+    if (stat(output->path, &status) < 0) {
+        if (errno != ENOENT)
+            return errno;
+        (void)text_copy(output->target, sizeof output->target, output->path);
+        output->mode = default_mode();
+        return open_temporary(output);
+    }
+    if (S_ISDIR(status.st_mode))
+        return EISDIR;
+    /* A device, pipe or terminal is written to as it is: there is nothing to put in its place. */
+    if (!S_ISREG(status.st_mode)) {
+        output->handle = open(output->path, O_WRONLY | O_CLOEXEC);
+        return output->handle < 0 ? errno : 0;
+    }
+    /* A rename would get past a file that is not ours to write, and replace a link by a file. */
+    if (access(output->path, W_OK) < 0 || !realpath(output->path, output->target))
+        return errno;
+    output->mode = status.st_mode & 0777;
+    return open_temporary(output);
+}
+
+int file_output_begin(const char *path, struct file_output **ret, struct diag_list *reterr)
+{
+    *ret = NULL;
+    if (!*path)
+        return diag_error(reterr, (struct pos){ .file = NULL }, "no file name to write to");
+    struct file_output *output = calloc(1, sizeof *output);
+    int error = output ? 0 : ENOMEM;
+    if (!error && text_copy(output->path, sizeof output->path, path) < 0)
+        error = ENAMETOOLONG;
     if (!error)
+        error = open_output(output);
+    if (!error) {
+        *ret = output;
         return 0;
-    (void)unlink(temporary);
+    }
+    free(output);
     return cannot_write(path, error, reterr);
+}
+
+int file_output_append(struct file_output *output, const void *data, size_t bytes,
+                       struct diag_list *reterr)
+{
+    int error = write_all(output->handle, data, bytes);
+    return error ? cannot_write(output->path, error, reterr) : 0;
+}
+
+int file_output_commit(struct file_output *output, struct diag_list *reterr)
+{
+    bool replaces = output->temporary[0] != '\0';
+    int error = 0;
+    if (replaces && (fchmod(output->handle, output->mode) < 0 || fsync(output->handle) < 0))
+        error = errno;
+    if (close(output->handle) < 0 && !error)
+        error = errno;
+    if (!error && replaces && rename(output->temporary, output->target) < 0)
+        error = errno;
+    if (error && replaces)
+        (void)unlink(output->temporary);
+    if (error)
+        cannot_write(output->path, error, reterr);
+    free(output);
+    return error ? -1 : 0;
+}
+
+void file_output_discard(struct file_output *output)
+{
+    if (!output)
+        return;
+    (void)close(output->handle);
+    if (output->temporary[0])
+        (void)unlink(output->temporary);
+    free(output);
 }
 
 int file_write_whole(const char *path, const char *text, size_t bytes, struct diag_list *reterr)
 {
-    struct stat status;
-    char target[PATH_MAX];
-    if (!*path)
-        return diag_error(reterr, (struct pos){ .file = NULL }, "no file name to write to");
-    if (stat(path, &status) < 0) {
-        if (errno != ENOENT)
-            return cannot_write(path, errno, reterr);
-        return replace(path, path, default_mode(), text, bytes, reterr);
-    }
-    if (S_ISDIR(status.st_mode))
-        return cannot_write(path, EISDIR, reterr);
-    if (!S_ISREG(status.st_mode))
-        return write_through(path, text, bytes, reterr);
-    /* A rename would get past a file that is not ours to write, and replace a link by a file. */
-    if (access(path, W_OK) < 0 || !realpath(path, target))
-        return cannot_write(path, errno, reterr);
-    return replace(path, target, status.st_mode & 0777, text, bytes, reterr);
+    struct file_output *output = NULL;
+    if (file_output_begin(path, &output, reterr) < 0)
+        return -1;
+    if (file_output_append(output, text, bytes, reterr) == 0)
+        return file_output_commit(output, reterr);
+    file_output_discard(output);
+    return -1;
 }
 
 static bool ends_in(const char *path, const char *ending)
