@@ -1,0 +1,211 @@
+/* Properties of derivation on random models, machines and sequences. The seed is printed; give
+ * another in RANKFIT_SEED. */
+#include "test_derive_fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { CASES = 60, SEARCHED_CASES = 40, SEARCHED_GPUS = 8 };
+
+/* Tokens per second of the derived layout over the best of all legal ones, at the least and on
+ * average over cases that fit. Memory is below 180e9 bytes in all of them. */
+#define WORST_OVER_BEST 0.8
+#define MEAN_OVER_BEST 0.96
+
+static uint64_t seed_of_run(const char *test)
+{
+    const char *text = getenv("RANKFIT_SEED");
+    uint64_t seed = text ? strtoull(text, NULL, 10) : 20260705;
+    print_message("%s: seed %llu\n", test, (unsigned long long)seed);
+    return seed;
+}
+
+static bool derived(const struct ask *ask, struct answer *ret)
+{
+    struct diag_list list = { 0 };
+    return derive(&ask->q, ret, &list) == 0;
+}
+
+static void derived_choices_are_legal(void **state)
+{
+    static struct answer answer;
+    uint64_t seed = seed_of_run(__func__);
+    struct ask ask;
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        ask_random(&ask, &seed, 64);
+        if (!derived(&ask, &answer))
+            continue;
+        const struct candidate *c = &answer.recommended;
+        assert_true(ask_is_legal(&ask, &c->choices));
+        assert_int_equal(layout_world(&c->choices.layout), ask.q.gpus);
+        assert_int_equal(c->verdict == VERDICT_FITS,
+                         c->worst.peak_upper_bytes <= answer.limit_bytes);
+        assert_int_equal(c->verdict == VERDICT_DOES_NOT_FIT,
+                         c->worst.peak_bytes > answer.limit_bytes);
+        for (int n = 0; n < answer.candidate_count; n++)
+            assert_true(ask_is_legal(&ask, &answer.candidates[n].choices));
+    }
+}
+
+/* Memory in steps from 4 GiB up, over the policy's border at 180e9 bytes. */
+static void more_memory_never_unfits(void **state)
+{
+    static struct answer answer;
+    uint64_t seed = seed_of_run(__func__);
+    struct ask ask;
+    (void)state;
+    for (int i = 0; i < CASES / 3; i++) {
+        int before = VERDICT_DOES_NOT_FIT;
+        ask_random(&ask, &seed, 16);
+        for (uint64_t memory = UINT64_C(4) << 30; memory < UINT64_C(600) << 30;
+             memory += memory / 3) {
+            ask.hardware.memory_bytes = memory;
+            ask_memory_changed(&ask);
+            if (!derived(&ask, &answer))
+                break;
+            assert_true((int)answer.recommended.verdict <= before);
+            before = (int)answer.recommended.verdict;
+        }
+    }
+}
+
+static bool fits_with(const struct ask *ask, const char *key, const char *value)
+{
+    static struct candidate best;
+    struct question q = ask->q;
+    struct diag_list list = { 0 };
+
+    choice_set(&q.fixed, "pp", "1", (struct pos){ 0 }, &list);
+    choice_set(&q.fixed, "tp", "1", (struct pos){ 0 }, &list);
+    if (key)
+        choice_set(&q.fixed, key, value, (struct pos){ 0 }, &list);
+    search_all(&q, &best);
+    return best.verdict == VERDICT_FITS;
+}
+
+static bool said(const struct answer *answer, const char *choice, const char *words)
+{
+    for (int r = 0; r < answer->reason_count; r++)
+        if (!strncmp(answer->reasons[r].choice, choice, strlen(choice)))
+            return strstr(answer->reasons[r].because, words) != NULL;
+    return false;
+}
+
+/* The cp of the policy: the fewest ranks, dividing the world, whose share is at most 32K. */
+static int policy_cp(const struct ask *ask)
+{
+    int cp = 1;
+    while (ask->q.seq_tokens / (uint64_t)cp > 32768 && cp * 2 <= ask->q.gpus)
+        cp *= 2;
+    return cp;
+}
+
+/* Small memory first raises cp: beyond the policy's only where its own value fits with no other
+ * stages and tensor splits (or saves recompute, which the reason says). Stages and tensor splits
+ * come only when no cp fits without them (or when gathers do not hide, which the reason says). */
+static void small_memory_brings_cp_then_pp(void **state)
+{
+    static struct answer answer;
+    uint64_t seed = seed_of_run(__func__);
+    int larger_cp = 0, stages = 0;
+    struct ask ask;
+    (void)state;
+    for (int i = 0; i < CASES / 3; i++) {
+        ask_random(&ask, &seed, 8);
+        for (uint64_t memory = UINT64_C(100) << 30; memory > UINT64_C(3) << 30;
+             memory -= memory / 5) {
+            char cp[16];
+            ask.hardware.memory_bytes = memory;
+            ask_memory_changed(&ask);
+            if (!derived(&ask, &answer) || answer.recommended.verdict != VERDICT_FITS)
+                break;
+            const struct layout *l = &answer.recommended.choices.layout;
+            snprintf(cp, sizeof cp, "%d", policy_cp(&ask));
+            if (l->pp > 1 || l->tp > 1) {
+                assert_true(said(&answer, "pp=", "did not hide") ||
+                            said(&answer, "tp=", "hide no other way") ||
+                            !fits_with(&ask, NULL, NULL));
+                stages++;
+            } else if (l->cp > policy_cp(&ask)) {
+                assert_true(said(&answer, "cp=", "saves recompute") || !fits_with(&ask, "cp", cp));
+                larger_cp++;
+            }
+        }
+    }
+    print_message("larger cp %d times, stages or tensor splits %d times\n", larger_cp, stages);
+    assert_true(larger_cp > 0);
+}
+
+static void derivation_is_close_to_brute_force(void **state)
+{
+    static struct answer answer;
+    uint64_t seed = seed_of_run(__func__);
+    double sum = 0, worst = 1;
+    int compared = 0;
+    struct ask ask;
+    (void)state;
+    for (int i = 0; i < SEARCHED_CASES; i++) {
+        struct candidate best;
+        ask_random(&ask, &seed, SEARCHED_GPUS);
+        if (!derived(&ask, &answer))
+            continue;
+        search_all(&ask.q, &best);
+        assert_int_equal(answer.recommended.verdict, best.verdict);
+        if (best.verdict != VERDICT_FITS)
+            continue;
+        double ratio = best.time.seconds / answer.recommended.time.seconds;
+        assert_true(ratio <= 1 + 1e-9);
+        worst = ratio < worst ? ratio : worst;
+        sum += ratio;
+        compared++;
+    }
+    print_message("tokens/s over the best: %d cases, mean %.3f, worst %.3f\n", compared,
+                  sum / compared, worst);
+    assert_true(compared >= SEARCHED_CASES / 2);
+    assert_true(worst >= WORST_OVER_BEST);
+    assert_true(sum / compared >= MEAN_OVER_BEST);
+}
+
+/* Fixes one derived degree to another of its values and asks again. */
+static void fixed_choices_survive(void **state)
+{
+    static const char *const settings[][2] = {
+        { "recompute", "none" },
+        { "recompute", "full" },
+        { "loss", "full" },
+        { "cp", "2" },
+        { "pp", "2" },
+        { "tp", "2" },
+        { "sharding", "zero1" },
+        { "prefetch_units", "3" },
+        { "grad_dtype", "bf16" },
+    };
+    static struct answer answer;
+    uint64_t seed = seed_of_run(__func__);
+    struct ask ask;
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        uint64_t pick = random_below(&seed, sizeof settings / sizeof *settings);
+        char value[32];
+        ask_random(&ask, &seed, 32);
+        ask_set(&ask, settings[pick][0], settings[pick][1]);
+        if (!derived(&ask, &answer))
+            continue;
+        choice_format(&answer.recommended.choices, choice_key_find(settings[pick][0]), value,
+                      sizeof value);
+        assert_string_equal(value, settings[pick][1]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(derived_choices_are_legal),
+        cmocka_unit_test(more_memory_never_unfits),
+        cmocka_unit_test(small_memory_brings_cp_then_pp),
+        cmocka_unit_test(derivation_is_close_to_brute_force),
+        cmocka_unit_test(fixed_choices_survive),
+    };
+    return cmocka_run_group_tests_name("derive_properties", tests, NULL, NULL);
+}
