@@ -27,10 +27,14 @@ int command_budget(const struct options *options, struct diag_list *reterr)
     struct subject *subject = subject_open(options, reterr);
     if (!subject)
         return EXIT_QUESTION;
-    int64_t rank = -1;
+    int rank = (int)option_number(options, OPTION_RANK, -1);
+    int gpus = subject->prediction.plan.gpus;
     int status = EXIT_QUESTION;
-    if (option_int(options, OPTION_RANK, 0, subject->prediction.plan.gpus - 1, &rank, reterr) == 0)
-        status = show(options, subject, (int)rank, reterr);
+    if (rank < gpus)
+        status = show(options, subject, rank, reterr);
+    else
+        diag_error(reterr, options->at[OPTION_RANK], "there is no rank %d: the ranks are 0 to %d",
+                   rank, gpus - 1);
     subject_free(subject);
     return status;
 }

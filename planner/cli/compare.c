@@ -6,18 +6,16 @@
 #include "planner/report/comparison_text.h"
 
 /* --tolerance widens or narrows arena and device; items stay at 5 % or follow a wider one. */
-static int read_tolerances(const struct options *options, struct tolerances *ret,
-                           struct diag_list *reterr)
+static struct tolerances read_tolerances(const struct options *options)
 {
-    double peak = -1;
-    *ret = tolerances_default();
-    int status = option_fraction(options, OPTION_TOLERANCE, &peak, reterr);
-    status |= option_fraction(options, OPTION_TIME_TOLERANCE, &ret->time, reterr);
-    if (peak >= 0) {
-        ret->arena = ret->device = peak;
-        ret->item = peak > ret->item ? peak : ret->item;
+    struct tolerances ret = tolerances_default();
+    if (options_has(options, OPTION_TOLERANCE)) {
+        double peak = option_fraction(options, OPTION_TOLERANCE, ret.arena);
+        ret.arena = ret.device = peak;
+        ret.item = peak > ret.item ? peak : ret.item;
     }
-    return status;
+    ret.time = option_fraction(options, OPTION_TIME_TOLERANCE, ret.time);
+    return ret;
 }
 
 static int show(const struct options *options, const struct comparison *comparison,
@@ -53,11 +51,9 @@ static int compare_with(const struct options *options, const struct subject *sub
 
 int command_compare(const struct options *options, struct diag_list *reterr)
 {
-    struct tolerances tolerances;
+    struct tolerances tolerances = read_tolerances(options);
     if (output_check(options, reterr) != 0)
         return EXIT_SYSTEM;
-    if (read_tolerances(options, &tolerances, reterr) != 0)
-        return EXIT_QUESTION;
     struct subject *subject = subject_open_plan(options->argument[0], reterr);
     if (!subject)
         return EXIT_QUESTION;

@@ -43,7 +43,7 @@ const struct item_formula item_formulas[ITEM_COUNT] = {
                              hardware_source },
     [ITEM_CONTEXT] = { "context_bytes", hardware_source },
     [ITEM_MODULES] = { "modules_bytes", hardware_source },
-    [ITEM_WORKSPACE] = { "library_bytes, and the scratch of attention's backward", step_tables },
+    [ITEM_WORKSPACE] = { "workspace_bytes, and the scratch of attention's backward", step_tables },
     [ITEM_SLACK] = { "what packing tensors of different lifetimes leaves between them",
                      "measured by the executor: extent less live" },
 };

@@ -1,61 +1,180 @@
 #include "planner/cli/options.h"
 
+#include "base/layout/layout.h"
 #include "base/text.h"
 #include "planner/cli/command.h"
 
 #include <argp.h>
-#include <assert.h>
 #include <string.h>
 
+static const char *const engine_names[] = { "rankfit", NULL };
+static const char *const backend_words[] = { "host", "cuda", NULL };
+static const char *const data_formats[] = { "bytes", "u32", NULL };
+
+/* Far beyond any sequence or batch in use, far below what could overflow. */
+#define MAX_SEQ_TOKENS (INT64_C(1) << 32)
+#define MAX_SEQUENCES (INT64_C(1) << 32)
+
 const struct option_info option_infos[OPTION_COUNT] = {
-    [OPTION_MODEL] = { "model", "NAME|FILE|DIR", FOR_QUESTION, 0, true, true,
-                       "the model: a name of `rankfit list models`, a YAML file, a config.json, or "
-                       "a directory that holds one" },
-    [OPTION_HARDWARE] = { "hardware", "NAME|FILE", FOR_QUESTION, 0, true, true,
-                          "the machines: a name of `rankfit list hardware` or a YAML file" },
-    [OPTION_GPUS] = { "gpus", "N", FOR_QUESTION, 0, true, false,
-                      "how many GPUs, one rank each (on host: processes)" },
-    [OPTION_SEQ] = { "seq", "TOKENS", FOR_QUESTION, 0, true, false,
-                     "sequence length, such as 4096 or 128K (K is 1,024)" },
-    [OPTION_MICRO_BATCH] = { "micro-batch", "N", FOR_QUESTION, 0, true, false,
-                             "sequences of one micro-batch (1)" },
-    [OPTION_GLOBAL_BATCH] = { "global-batch", "N", FOR_QUESTION, 0, true, false,
-                              "sequences of one step (gpus x micro-batch)" },
-    [OPTION_ENGINE] = { "engine", "NAME", FOR_QUESTION, 0, true, false,
-                        "the software that will run the plan (rankfit)" },
-    [OPTION_ROUTING] = { "routing", "PROFILE", FOR_QUESTION, 0, true, false,
-                         "what experts receive: balanced (the default), natural, P:h such as 80:4, "
-                         "zipf:A" },
-    [OPTION_HEADROOM] = { "headroom", "SIZE|%", FOR_QUESTION, 0, true, false,
-                          "memory to leave free on every device (2%)" },
-    [OPTION_RESERVE] = { "reserve", "SIZE", FOR_QUESTION, 0, true, false,
-                         "memory promised to something else (0)" },
-    [OPTION_RECIPE] = { "recipe", "NAME|FILE", FOR_QUESTION, 0, false, false,
-                        "read options from a recipe; the command line wins over it" },
-    [OPTION_SET] = { "set", "KEY=VALUE", FOR_QUESTION, 0, true, false,
-                     "fix one choice, model.FIELD or hardware.FIELD; see `rankfit list keys`" },
-    [OPTION_RANK] = { "rank", "N", FOR_BUDGET, 0, true, false,
-                      "show this rank only, with every phase of its step" },
-    [OPTION_BACKEND] = { "backend", "host|cuda", FOR_RUN, 0, true, false,
-                         "which executor runs it (host when the plan's hardware is host)" },
-    [OPTION_DATA] = { "data", "FILE", FOR_RUN, 0, true, true,
-                      "what to train on (without it: tokens drawn from the seed)" },
-    [OPTION_DATA_FORMAT] = { "data-format", "bytes|u32", FOR_RUN, 0, true, false,
-                             "each byte a token, or a file of 32-bit tokens (bytes)" },
-    [OPTION_STEPS] = { "steps", "N", FOR_RUN, 0, true, false, "steps to run (3)" },
-    [OPTION_SEED] = { "seed", "N", FOR_RUN, 0, true, false,
-                      "seed of the weights and of drawn tokens (0)" },
-    [OPTION_TOLERANCE] = { "tolerance", "FRACTION", FOR_COMPARE, 0, false, false,
-                           "largest error of an arena or device figure, such as 2% (host 2%, cuda "
-                           "3%); items have 5% or this, whichever is larger" },
-    [OPTION_TIME_TOLERANCE] = { "time-tolerance", "FRACTION", FOR_COMPARE, 0, false, false,
-                                "also judge the step time, with this largest error" },
-    [OPTION_JSON] = { "json", NULL, FOR_ALL, 0, true, false, "print JSON instead of text" },
-    [OPTION_OUTPUT] = { "output", "FILE", FOR_PLAN | FOR_RUN | FOR_BUDGET | FOR_COMPARE, 'o', true,
-                        true,
-                        "also write the result to FILE (YAML for .yaml and .yml, else JSON), whole "
-                        "or not at all" },
-    [OPTION_HELP] = { "help", NULL, FOR_ALL, 'h', false, false, "show this help" },
+    [OPTION_MODEL] = { .name = "model",
+                       .value = "NAME|FILE|DIR",
+                       .commands = FOR_QUESTION,
+                       .type = OPTION_DATA_PATH,
+                       .in_recipe = true,
+                       .help = "the model: a name of `rankfit list models`, a YAML file, a "
+                               "config.json, or a directory that holds one" },
+    [OPTION_HARDWARE] = { .name = "hardware",
+                          .value = "NAME|FILE",
+                          .commands = FOR_QUESTION,
+                          .type = OPTION_DATA_PATH,
+                          .in_recipe = true,
+                          .help =
+                              "the machines: a name of `rankfit list hardware` or a YAML file" },
+    [OPTION_GPUS] = { .name = "gpus",
+                      .value = "N",
+                      .commands = FOR_QUESTION,
+                      .type = OPTION_NUMBER,
+                      .in_recipe = true,
+                      .min = 1,
+                      .max = LAYOUT_MAX_RANKS,
+                      .help = "how many GPUs, one rank each (on host: processes)" },
+    [OPTION_SEQ] = { .name = "seq",
+                     .value = "TOKENS",
+                     .commands = FOR_QUESTION,
+                     .type = OPTION_TOKENS,
+                     .in_recipe = true,
+                     .min = 1,
+                     .max = MAX_SEQ_TOKENS,
+                     .help = "sequence length, such as 4096 or 128K (K is 1,024)" },
+    [OPTION_MICRO_BATCH] = { .name = "micro-batch",
+                             .value = "N",
+                             .commands = FOR_QUESTION,
+                             .type = OPTION_NUMBER,
+                             .in_recipe = true,
+                             .min = 1,
+                             .max = 1 << 16,
+                             .help = "sequences of one micro-batch (1)" },
+    [OPTION_GLOBAL_BATCH] = { .name = "global-batch",
+                              .value = "N",
+                              .commands = FOR_QUESTION,
+                              .type = OPTION_NUMBER,
+                              .in_recipe = true,
+                              .min = 1,
+                              .max = MAX_SEQUENCES,
+                              .help = "sequences of one step (gpus x micro-batch)" },
+    [OPTION_ENGINE] = { .name = "engine",
+                        .value = "NAME",
+                        .commands = FOR_QUESTION,
+                        .type = OPTION_NAME,
+                        .in_recipe = true,
+                        .names = engine_names,
+                        .help = "the software that will run the plan (rankfit)" },
+    [OPTION_ROUTING] = { .name = "routing",
+                         .value = "PROFILE",
+                         .commands = FOR_QUESTION,
+                         .type = OPTION_PROFILE,
+                         .in_recipe = true,
+                         .help = "what experts receive: balanced (the default), natural, P:h such "
+                                 "as 80:4, zipf:A" },
+    [OPTION_HEADROOM] = { .name = "headroom",
+                          .value = "SIZE|%",
+                          .commands = FOR_QUESTION,
+                          .type = OPTION_BYTES_OR_PERCENT,
+                          .in_recipe = true,
+                          .help = "memory to leave free on every device (2%)" },
+    [OPTION_RESERVE] = { .name = "reserve",
+                         .value = "SIZE",
+                         .commands = FOR_QUESTION,
+                         .type = OPTION_BYTES,
+                         .in_recipe = true,
+                         .help = "memory promised to something else (0)" },
+    [OPTION_RECIPE] = { .name = "recipe",
+                        .value = "NAME|FILE",
+                        .commands = FOR_QUESTION,
+                        .type = OPTION_TEXT,
+                        .help = "read options from a recipe; the command line wins over it" },
+    [OPTION_SET] = { .name = "set",
+                     .value = "KEY=VALUE",
+                     .commands = FOR_QUESTION,
+                     .type = OPTION_TEXT,
+                     .in_recipe = true,
+                     .help =
+                         "fix one choice, model.FIELD or hardware.FIELD; see `rankfit list keys`" },
+    [OPTION_RANK] = { .name = "rank",
+                      .value = "N",
+                      .commands = FOR_BUDGET,
+                      .type = OPTION_NUMBER,
+                      .in_recipe = true,
+                      .min = 0,
+                      .max = LAYOUT_MAX_RANKS - 1,
+                      .help = "show this rank only, with every phase of its step" },
+    [OPTION_BACKEND] = { .name = "backend",
+                         .value = "host|cuda",
+                         .commands = FOR_RUN,
+                         .type = OPTION_NAME,
+                         .in_recipe = true,
+                         .names = backend_words,
+                         .help = "which executor runs it (host when the plan's hardware is host)" },
+    [OPTION_DATA] = { .name = "data",
+                      .value = "FILE",
+                      .commands = FOR_RUN,
+                      .type = OPTION_PATH,
+                      .in_recipe = true,
+                      .help = "what to train on (without it: tokens drawn from the seed)" },
+    [OPTION_DATA_FORMAT] = { .name = "data-format",
+                             .value = "bytes|u32",
+                             .commands = FOR_RUN,
+                             .type = OPTION_NAME,
+                             .in_recipe = true,
+                             .names = data_formats,
+                             .help = "each byte a token, or a file of 32-bit tokens (bytes)" },
+    [OPTION_STEPS] = { .name = "steps",
+                       .value = "N",
+                       .commands = FOR_RUN,
+                       .type = OPTION_NUMBER,
+                       .in_recipe = true,
+                       .min = 1,
+                       .max = 1000000,
+                       .help = "steps to run (3)" },
+    [OPTION_SEED] = { .name = "seed",
+                      .value = "N",
+                      .commands = FOR_RUN,
+                      .type = OPTION_NUMBER,
+                      .in_recipe = true,
+                      .min = 0,
+                      .max = INT64_MAX,
+                      .help = "seed of the weights and of drawn tokens (0)" },
+    [OPTION_TOLERANCE] = { .name = "tolerance",
+                           .value = "FRACTION",
+                           .commands = FOR_COMPARE,
+                           .type = OPTION_FRACTION,
+                           .in_recipe = true,
+                           .help = "largest error of an arena or device figure, such as 2% (host "
+                                   "2%, cuda 3%); items have 5% or this, whichever is larger" },
+    [OPTION_TIME_TOLERANCE] = { .name = "time-tolerance",
+                                .value = "FRACTION",
+                                .commands = FOR_COMPARE,
+                                .type = OPTION_FRACTION,
+                                .in_recipe = true,
+                                .help = "also judge the step time, with this largest error" },
+    [OPTION_JSON] = { .name = "json",
+                      .commands = FOR_ALL,
+                      .type = OPTION_FLAG,
+                      .in_recipe = true,
+                      .help = "print JSON instead of text" },
+    [OPTION_OUTPUT] = { .name = "output",
+                        .value = "FILE",
+                        .commands = FOR_PLAN | FOR_BUDGET | FOR_RUN | FOR_COMPARE,
+                        .type = OPTION_PATH,
+                        .in_recipe = true,
+                        .letter = 'o',
+                        .help = "also write the result to FILE (YAML for .yaml and .yml, else "
+                                "JSON), whole or not at all" },
+    [OPTION_HELP] = { .name = "help",
+                      .commands = FOR_ALL,
+                      .type = OPTION_FLAG,
+                      .letter = 'h',
+                      .help = "show this help" },
 };
 
 enum { KEY_OF_FIRST_OPTION = 256 };
@@ -68,20 +187,42 @@ enum option_id option_find(const char *name)
     return OPTION_COUNT;
 }
 
+/* A word that begins just one name means that name; else the nearest spelling. */
 const char *option_nearest(const char *name, unsigned command_bits, bool recipe_only)
 {
     const char *names[OPTION_COUNT];
-    size_t count = 0;
-    for (int i = 0; i < OPTION_COUNT; i++)
-        if (option_infos[i].commands & command_bits && (option_infos[i].in_recipe || !recipe_only))
-            names[count++] = option_infos[i].name;
-    return text_nearest(name, names, count);
+    const char *begun = NULL;
+    size_t count = 0, begun_count = 0;
+    for (int i = 0; i < OPTION_COUNT; i++) {
+        const struct option_info *info = &option_infos[i];
+        if (!(info->commands & command_bits) || (recipe_only && !info->in_recipe))
+            continue;
+        names[count++] = info->name;
+        if (name[0] && strncmp(info->name, name, strlen(name)) == 0) {
+            begun = info->name;
+            begun_count++;
+        }
+    }
+    return begun_count == 1 ? begun : text_nearest(name, names, count);
+}
+
+/* An option of other commands: the first that takes it. */
+static const char *command_that_takes(const char *name)
+{
+    enum option_id id = option_find(name);
+    for (size_t i = 0; id != OPTION_COUNT && i < command_count; i++)
+        if (option_infos[id].commands & command_bit(&commands[i]))
+            return commands[i].name;
+    return NULL;
 }
 
 static int unknown_option(const char *shown, const char *name, const struct command *command,
                           struct diag_list *reterr)
 {
     diag_error(reterr, (struct pos){ 0 }, "unknown option '%s'", shown);
+    const char *other = command_that_takes(name);
+    if (other)
+        return diag_hint(reterr, "--%s is an option of rankfit %s", name, other);
     const char *nearest = option_nearest(name, command_bit(command), false);
     if (nearest)
         return diag_hint(reterr, "did you mean --%s? options are never abbreviated", nearest);
@@ -235,12 +376,12 @@ static void fill_argp_options(const struct command *command, struct argp_option 
     ret[count] = (struct argp_option){ 0 };
 }
 
-static void check_arguments(const struct command *command, const struct options *options,
-                            struct diag_list *reterr)
+static int check_arguments(const struct command *command, const struct options *options,
+                           struct diag_list *reterr)
 {
     int count = options->argument_count;
     if (count >= command->min_arguments && count <= command->max_arguments)
-        return;
+        return 0;
     if (count > command->max_arguments && command->max_arguments < OPTIONS_MAX_ARGUMENTS)
         diag_error(reterr, (struct pos){ 0 }, "'%s' is one argument too many for rankfit %s",
                    options->argument[command->max_arguments], command->name);
@@ -248,13 +389,12 @@ static void check_arguments(const struct command *command, const struct options 
         diag_error(reterr, (struct pos){ 0 }, "rankfit %s takes %d argument%s, not %d",
                    command->name, command->min_arguments, command->min_arguments == 1 ? "" : "s",
                    count);
-    diag_hint(reterr, "rankfit %s %s", command->name, command->arguments);
+    return diag_hint(reterr, "rankfit %s %s", command->name, command->arguments);
 }
 
 int options_parse(const struct command *command, int argc, char **argv, struct options *ret,
                   struct diag_list *reterr)
 {
-    int before = reterr->errors;
     *ret = (struct options){ 0 };
     if (check_words(command, argc - 1, argv + 1, reterr) != 0)
         return -1;
@@ -269,10 +409,12 @@ int options_parse(const struct command *command, int argc, char **argv, struct o
                           command->name);
     if (options_has(ret, OPTION_HELP))
         return 0;
-    check_arguments(command, ret, reterr);
+    if (check_arguments(command, ret, reterr) != 0)
+        return -1;
     if (options_has(ret, OPTION_RECIPE))
-        (void)options_read_recipe(ret, ret->value[OPTION_RECIPE], reterr);
-    return reterr->errors > before ? -1 : 0;
+        ret->recipe_failed = options_read_recipe(ret, ret->value[OPTION_RECIPE], reterr) != 0;
+    options_check_values(ret, command_bit(command), reterr);
+    return 0;
 }
 
 void options_done(struct options *options)

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 enum option_id {
@@ -51,13 +52,31 @@ enum {
     FOR_ALL = (1 << 6) - 1,
 };
 
+/* What the text of a value must be. Paths: relative to the recipe that says them; OPTION_DATA_PATH
+ * is a name where nothing makes it look like a file. */
+enum option_type {
+    OPTION_FLAG,
+    OPTION_TEXT,
+    OPTION_DATA_PATH,
+    OPTION_PATH,
+    OPTION_NUMBER,
+    OPTION_TOKENS,
+    OPTION_BYTES,
+    OPTION_FRACTION,
+    OPTION_BYTES_OR_PERCENT,
+    OPTION_NAME,
+    OPTION_PROFILE, /* of routing */
+};
+
 struct option_info {
     const char *name;
     const char *value; /* placeholder of help; NULL: a flag */
     unsigned commands; /* FOR_... */
-    char letter;       /* short form, 0: none */
+    enum option_type type;
     bool in_recipe;
-    bool is_path; /* a file, or a name where there is no file: relative to the recipe */
+    char letter;              /* short form, 0: none */
+    int64_t min, max;         /* OPTION_NUMBER, OPTION_TOKENS */
+    const char *const *names; /* OPTION_NAME, up to a NULL */
     const char *help;
 };
 extern const struct option_info option_infos[OPTION_COUNT];
@@ -77,12 +96,14 @@ struct options {
     const char *argument[OPTIONS_MAX_ARGUMENTS];
     struct pool pool;
     struct tree recipe;
+    bool recipe_failed; /* what it would have said is not known */
 };
 
 struct command;
 
-/* Parses argv after the subcommand's name, then the recipe it names. Every fault found is an error;
- * -1 when there is one. Released with options_done in both cases. */
+/* Parses argv after the subcommand's name, then the recipe it names. -1 when the words make no
+ * sense; faulty values and recipes are errors in reterr too, but leave the rest to be judged, so
+ * that all faults show at once. Released with options_done in both cases. */
 int options_parse(const struct command *command, int argc, char **argv, struct options *ret,
                   struct diag_list *reterr);
 void options_done(struct options *options);
@@ -103,6 +124,17 @@ enum option_id option_find(const char *name);
 /* The nearest option name that these commands take (recipe_only: that a recipe may hold), or NULL.
  */
 const char *option_nearest(const char *name, unsigned command_bits, bool recipe_only);
+
+/* values.c: one error for each value that is not of its option's type or range. */
+void options_check_values(const struct options *options, unsigned command_bits,
+                          struct diag_list *reterr);
+
+/* One option as a value; `otherwise` where it is not given. Values were checked when parsed. */
+int64_t option_number(const struct options *options, enum option_id id, int64_t otherwise);
+uint64_t option_size(const struct options *options, enum option_id id, uint64_t otherwise);
+double option_fraction(const struct options *options, enum option_id id, double otherwise);
+/* Index in option_infos[id].names. */
+int option_row(const struct options *options, enum option_id id, int otherwise);
 
 static inline bool options_has(const struct options *options, enum option_id id)
 {

@@ -115,8 +115,9 @@ static void read_option(struct options *options, const char *path, const struct 
     }
     if (options_has(options, id))
         return;
-    bool is_relative = option_infos[id].is_path &&
-                       (looks_like_path(node->text) || id == OPTION_DATA || id == OPTION_OUTPUT);
+    enum option_type type = option_infos[id].type;
+    bool is_relative =
+        type == OPTION_PATH || (type == OPTION_DATA_PATH && looks_like_path(node->text));
     options->value[id] = is_relative ? relative_to(&options->pool, path, node->text) : node->text;
     options->at[id] = node->at;
 }

@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PATH_ROOM = 4096, MAX_WORDS = 48, MAX_STEPS = 1000000, RANK_TEXT = 16 };
+enum { PATH_ROOM = 4096, MAX_WORDS = 48, RANK_TEXT = 16 };
 
 struct run {
     const struct options *options;
@@ -32,19 +32,13 @@ struct run {
     int child_status;
 };
 
-static int check_run_options(const struct options *options, struct diag_list *reterr)
+static int check_data(const struct options *options, struct diag_list *reterr)
 {
-    static const char *const formats[] = { "bytes", "u32" };
-    int64_t number;
-    int format;
-    int before = reterr->errors;
-    (void)option_int(options, OPTION_STEPS, 1, MAX_STEPS, &number, reterr);
-    (void)option_int(options, OPTION_SEED, 0, INT64_MAX, &number, reterr);
-    (void)option_name(options, OPTION_DATA_FORMAT, formats, 2, &format, reterr);
     const char *data = options->value[OPTION_DATA];
-    if (data && access(data, R_OK) != 0)
-        diag_error(reterr, options->at[OPTION_DATA], "cannot read '%s': %s", data, strerror(errno));
-    return reterr->errors > before ? -1 : 0;
+    if (!data || access(data, R_OK) == 0)
+        return 0;
+    return diag_error(reterr, options->at[OPTION_DATA], "cannot read '%s': %s", data,
+                      strerror(errno));
 }
 
 /* The backend, and whether it and the launcher can carry this plan. */
@@ -52,10 +46,8 @@ static int check_plan(struct run *run, struct diag_list *reterr)
 {
     const struct prediction *prediction = &run->subject->prediction;
     const struct plan *plan = &prediction->plan;
-    int backend = plan->hardware.host ? BACKEND_HOST : BACKEND_CUDA;
-    if (option_name(run->options, OPTION_BACKEND, backend_names, BACKEND_COUNT, &backend, reterr))
-        return -1;
-    run->backend = (enum backend)backend;
+    enum backend usual = plan->hardware.host ? BACKEND_HOST : BACKEND_CUDA;
+    run->backend = (enum backend)option_row(run->options, OPTION_BACKEND, (int)usual);
     if (capability_check(run->backend, &plan->model, &plan->choices, reterr) != 0)
         return -1;
     if (run->outer.size > 0 && run->outer.size != plan->gpus) {
@@ -241,7 +233,7 @@ int command_run(const struct options *options, struct diag_list *reterr)
     run->options = options;
     run->outer = launch_outer();
     int status = output_check(options, reterr) == 0 ? EXIT_QUESTION : EXIT_SYSTEM;
-    if (status == EXIT_QUESTION && check_run_options(options, reterr) == 0)
+    if (status == EXIT_QUESTION && check_data(options, reterr) == 0)
         run->subject = subject_open(options, reterr);
     if (run->subject) {
         status = run_plan(run, reterr);

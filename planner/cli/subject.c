@@ -7,10 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Far beyond any sequence in use, far below what could overflow. */
-static const uint64_t max_seq_tokens = UINT64_C(1) << 32;
-enum { MAX_MICRO_BATCH = 1 << 16 };
-static const int64_t max_global_batch = INT64_C(1) << 32;
 static const double default_headroom_fraction = 0.02;
 static const double default_routing_quantile = 0.99;
 
@@ -27,16 +23,6 @@ static void check_required(const struct options *options, struct diag_list *rete
         diag_hint(reterr, "--%s %s, or the key %s of a recipe", info->name, info->value,
                   info->name);
     }
-}
-
-/* The engines this version plans for: one, so far. */
-static void read_engine(const struct options *options, struct plan *plan, struct diag_list *reterr)
-{
-    static const char *const engines[] = { "rankfit" };
-    int row = 0;
-    (void)option_name(options, OPTION_ENGINE, engines, sizeof engines / sizeof *engines, &row,
-                      reterr);
-    (void)text_copy(plan->engine, sizeof plan->engine, engines[row]);
 }
 
 static void unknown_set_key(const struct set_entry *entry, struct diag_list *reterr)
@@ -86,65 +72,57 @@ static void apply_set(const struct options *options, struct subject *subject, bo
 static void read_micro_batch(const struct options *options, struct subject *subject,
                              struct diag_list *reterr)
 {
-    int64_t micro_batch = 1;
-    (void)option_int(options, OPTION_MICRO_BATCH, 1, MAX_MICRO_BATCH, &micro_batch, reterr);
+    int micro_batch = (int)option_number(options, OPTION_MICRO_BATCH, 1);
     const struct fixed_choices *fixed = &subject->question.fixed;
     int row = choice_key_find("micro_batch");
     if (row >= 0 && choice_is_fixed(fixed, "micro_batch")) {
         int set = fixed->values.layout.micro_batch;
         if (options_has(options, OPTION_MICRO_BATCH) && set != micro_batch)
             diag_error(reterr, fixed->at[row], "micro_batch is %d here and %d by --micro-batch",
-                       set, (int)micro_batch);
+                       set, micro_batch);
         micro_batch = set;
     }
-    subject->question.micro_batch = (int)micro_batch;
+    subject->question.micro_batch = micro_batch;
 }
 
 /* A size, or a share of the device's memory. */
-static void read_headroom(const struct options *options, const struct question *question,
-                          uint64_t *ret, struct diag_list *reterr)
+static uint64_t headroom_of(const struct options *options, uint64_t memory_bytes)
 {
-    double fraction = default_headroom_fraction;
     const char *text = options->value[OPTION_HEADROOM];
-    if (text && !strchr(text, '%')) {
-        (void)option_bytes(options, OPTION_HEADROOM, ret, reterr);
-        return;
-    }
-    if (option_fraction(options, OPTION_HEADROOM, &fraction, reterr) == 0)
-        *ret = (uint64_t)(fraction * (double)question_memory_bytes(question));
+    if (text && !strchr(text, '%'))
+        return option_size(options, OPTION_HEADROOM, 0);
+    double fraction = option_fraction(options, OPTION_HEADROOM, default_headroom_fraction);
+    return (uint64_t)(fraction * (double)memory_bytes);
 }
 
-static void read_limits(const struct options *options, struct subject *subject,
+static void read_limits(const struct options *options, struct question *question,
                         struct diag_list *reterr)
 {
-    struct question *question = &subject->question;
-    (void)option_bytes(options, OPTION_RESERVE, &question->reserve_bytes, reterr);
-    read_headroom(options, question, &question->headroom_bytes, reterr);
     uint64_t memory = question_memory_bytes(question);
-    if (question->reserve_bytes >= memory ||
-        question->headroom_bytes >= memory - question->reserve_bytes) {
-        char text[32];
-        diag_error(reterr, options->at[OPTION_RESERVE],
-                   "reserve and headroom leave nothing of the device's %s",
-                   units_format_gb(text, sizeof text, memory, 1));
-    }
+    question->reserve_bytes = option_size(options, OPTION_RESERVE, 0);
+    question->headroom_bytes = headroom_of(options, memory);
+    if (question->reserve_bytes < memory &&
+        question->headroom_bytes < memory - question->reserve_bytes)
+        return;
+    char text[32];
+    diag_error(reterr, options->at[OPTION_RESERVE],
+               "reserve and headroom leave nothing of the device's %s",
+               units_format_gb(text, sizeof text, memory, 1));
 }
 
-static void read_workload(const struct options *options, struct subject *subject,
-                          struct diag_list *reterr)
+/* Values were judged when they were parsed. */
+static void read_workload(const struct options *options, struct subject *subject)
 {
+    struct diag_list ignored = { 0 };
     struct question *question = &subject->question;
-    int64_t gpus = 1;
-    (void)option_int(options, OPTION_GPUS, 1, LAYOUT_MAX_RANKS, &gpus, reterr);
-    question->gpus = (int)gpus;
-    (void)option_tokens(options, OPTION_SEQ, max_seq_tokens, &question->seq_tokens, reterr);
-    (void)option_int(options, OPTION_GLOBAL_BATCH, 1, max_global_batch, &question->global_batch,
-                     reterr);
+    question->gpus = (int)option_number(options, OPTION_GPUS, 1);
+    question->seq_tokens = option_size(options, OPTION_SEQ, 0);
+    question->global_batch = option_number(options, OPTION_GLOBAL_BATCH, 0);
     question->routing = (struct routing){ .kind = ROUTING_BALANCED };
     question->routing_quantile = default_routing_quantile;
     if (options_has(options, OPTION_ROUTING))
         (void)routing_parse(options->value[OPTION_ROUTING], options->at[OPTION_ROUTING],
-                            &question->routing, reterr);
+                            &question->routing, &ignored);
 }
 
 static void read_facts(const struct options *options, struct plan *plan, struct diag_list *reterr)
@@ -165,18 +143,21 @@ static int read_question(const struct options *options, struct subject *subject,
     subject->question.model = &plan->model;
     subject->question.hardware = &plan->hardware;
     subject->question.sizes = &prediction->sizes;
-    check_required(options, reterr);
-    read_engine(options, plan, reterr);
+    if (!options->recipe_failed)
+        check_required(options, reterr);
+    int engine = option_row(options, OPTION_ENGINE, 0);
+    (void)text_copy(plan->engine, sizeof plan->engine, option_infos[OPTION_ENGINE].names[engine]);
     read_facts(options, plan, reterr);
-    bool have_facts = reterr->errors == before;
-    read_workload(options, subject, reterr);
+    bool have_facts = reterr->errors == before && options_has(options, OPTION_MODEL) &&
+                      options_has(options, OPTION_HARDWARE);
+    read_workload(options, subject);
     apply_set(options, subject, have_facts, reterr);
     read_micro_batch(options, subject, reterr);
-    if (reterr->errors == before)
+    if (have_facts)
         (void)model_check(&plan->model, options->at[OPTION_MODEL], reterr);
-    if (reterr->errors == before)
-        read_limits(options, subject, reterr);
-    return reterr->errors > before ? -1 : 0;
+    if (have_facts && reterr->errors == 0)
+        read_limits(options, &subject->question, reterr);
+    return reterr->errors > 0 ? -1 : 0;
 }
 
 /* The answer as a plan, sealed, with its prediction. */
@@ -249,7 +230,7 @@ struct subject *subject_open_plan(const char *path, struct diag_list *reterr)
     if (plan_load(path, &subject->prediction.plan, reterr) == 0) {
         prediction_compute(&subject->prediction);
         prediction_question(&subject->prediction, &subject->question);
-        if (check_sizes(subject, reterr) == 0)
+        if (check_sizes(subject, reterr) == 0 && reterr->errors == 0)
             return subject;
     }
     subject_free(subject);

@@ -21,18 +21,4 @@ struct subject *subject_open(const struct options *options, struct diag_list *re
 struct subject *subject_open_plan(const char *path, struct diag_list *reterr);
 void subject_free(struct subject *subject);
 
-/* values.c: one option as a value. Absent options leave *ret alone and return 0; a wrong value is
- * an error naming option, value and form. */
-int option_int(const struct options *options, enum option_id id, int64_t min, int64_t max,
-               int64_t *ret, struct diag_list *reterr);
-int option_tokens(const struct options *options, enum option_id id, uint64_t max, uint64_t *ret,
-                  struct diag_list *reterr);
-int option_bytes(const struct options *options, enum option_id id, uint64_t *ret,
-                 struct diag_list *reterr);
-int option_fraction(const struct options *options, enum option_id id, double *ret,
-                    struct diag_list *reterr);
-/* One of `names`; *ret its index. */
-int option_name(const struct options *options, enum option_id id, const char *const *names,
-                size_t count, int *ret, struct diag_list *reterr);
-
 #endif

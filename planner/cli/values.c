@@ -1,76 +1,150 @@
-/* One option as a value: integers, token counts, sizes, fractions, names. */
+/* One option as a value: whole numbers, token counts, sizes, fractions, names. */
+#include "base/routing/routing.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "planner/cli/subject.h"
+#include "planner/cli/options.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-int option_int(const struct options *options, enum option_id id, int64_t min, int64_t max,
-               int64_t *ret, struct diag_list *reterr)
+static void check_number(const struct option_info *info, const char *text, struct pos at,
+                         struct diag_list *reterr)
 {
-    const char *text = options->value[id];
-    if (!text || units_parse_int(text, min, max, ret) == 0)
-        return 0;
-    diag_error(reterr, options->at[id],
-               "%s is '%s', not a whole number from %" PRId64 " to %" PRId64, option_infos[id].name,
-               text, min, max);
+    int64_t value;
+    if (units_parse_int(text, info->min, info->max, &value) != 0)
+        diag_error(reterr, at, "%s is '%s', not a whole number from %" PRId64 " to %" PRId64,
+                   info->name, text, info->min, info->max);
+}
+
+static void check_tokens(const struct option_info *info, const char *text, struct pos at,
+                         struct diag_list *reterr)
+{
+    uint64_t tokens;
+    char most[32];
+    if (units_parse_tokens(text, &tokens) == 0 && tokens >= (uint64_t)info->min &&
+        tokens <= (uint64_t)info->max)
+        return;
+    diag_error(reterr, at, "%s is '%s', not a count of tokens from %" PRId64 " to %s", info->name,
+               text, info->min, units_format_count(most, sizeof most, (uint64_t)info->max));
+    diag_hint(reterr, "a whole number, with K for 1,024 or M for 1,048,576: 128K");
+}
+
+static void check_bytes(const struct option_info *info, const char *text, struct pos at,
+                        struct diag_list *reterr)
+{
+    uint64_t bytes;
+    if (units_parse_bytes(text, &bytes) == 0)
+        return;
+    diag_error(reterr, at, "%s is '%s', not a size", info->name, text);
+    diag_hint(reterr, "for example 2GB (1e9 bytes) or 2GiB (2^30 bytes)");
+}
+
+static void check_fraction(const struct option_info *info, const char *text, struct pos at,
+                           struct diag_list *reterr)
+{
+    double fraction;
+    if (units_parse_fraction(text, &fraction) == 0)
+        return;
+    diag_error(reterr, at, "%s is '%s', not a share from 0 to 100%%", info->name, text);
+    diag_hint(reterr, "for example 2%% or 0.02");
+}
+
+static int find_name(const struct option_info *info, const char *text)
+{
+    for (int i = 0; info->names[i]; i++)
+        if (strcmp(info->names[i], text) == 0)
+            return i;
     return -1;
 }
 
-int option_tokens(const struct options *options, enum option_id id, uint64_t max, uint64_t *ret,
-                  struct diag_list *reterr)
+static void check_name(const struct option_info *info, const char *text, struct pos at,
+                       struct diag_list *reterr)
 {
-    const char *text = options->value[id];
-    uint64_t tokens = 0;
-    char most[32];
-    if (!text)
-        return 0;
-    if (units_parse_tokens(text, &tokens) == 0 && tokens >= 1 && tokens <= max) {
-        *ret = tokens;
-        return 0;
-    }
-    diag_error(reterr, options->at[id], "%s is '%s', not a count of tokens from 1 to %s",
-               option_infos[id].name, text, units_format_count(most, sizeof most, max));
-    return diag_hint(reterr, "a whole number, with K for 1,024 or M for 1,048,576: 128K");
-}
-
-int option_bytes(const struct options *options, enum option_id id, uint64_t *ret,
-                 struct diag_list *reterr)
-{
-    const char *text = options->value[id];
-    if (!text || units_parse_bytes(text, ret) == 0)
-        return 0;
-    diag_error(reterr, options->at[id], "%s is '%s', not a size", option_infos[id].name, text);
-    return diag_hint(reterr, "for example 2GB (1e9 bytes) or 2GiB (2^30 bytes)");
-}
-
-int option_fraction(const struct options *options, enum option_id id, double *ret,
-                    struct diag_list *reterr)
-{
-    const char *text = options->value[id];
-    if (!text || units_parse_fraction(text, ret) == 0)
-        return 0;
-    diag_error(reterr, options->at[id], "%s is '%s', not a fraction", option_infos[id].name, text);
-    return diag_hint(reterr, "for example 2%% or 0.02");
-}
-
-int option_name(const struct options *options, enum option_id id, const char *const *names,
-                size_t count, int *ret, struct diag_list *reterr)
-{
-    const char *text = options->value[id];
-    if (!text)
-        return 0;
-    char known[256] = "";
+    char known[128] = "";
     size_t used = 0;
-    for (size_t i = 0; i < count; i++) {
-        text_append(known, sizeof known, &used, "%s%s", i ? ", " : "", names[i]);
-        if (strcmp(names[i], text) == 0) {
-            *ret = (int)i;
-            return 0;
-        }
+    if (find_name(info, text) >= 0)
+        return;
+    for (int i = 0; info->names[i]; i++)
+        text_append(known, sizeof known, &used, "%s%s", i ? " or " : "", info->names[i]);
+    diag_error(reterr, at, "%s is '%s', which is not known", info->name, text);
+    diag_hint(reterr, "this version knows %s", known);
+}
+
+static void check_value(const struct option_info *info, const char *text, struct pos at,
+                        struct diag_list *reterr)
+{
+    struct routing routing;
+    switch (info->type) {
+    case OPTION_NUMBER:
+        check_number(info, text, at, reterr);
+        break;
+    case OPTION_TOKENS:
+        check_tokens(info, text, at, reterr);
+        break;
+    case OPTION_BYTES:
+        check_bytes(info, text, at, reterr);
+        break;
+    case OPTION_FRACTION:
+        check_fraction(info, text, at, reterr);
+        break;
+    case OPTION_BYTES_OR_PERCENT:
+        if (strchr(text, '%'))
+            check_fraction(info, text, at, reterr);
+        else
+            check_bytes(info, text, at, reterr);
+        break;
+    case OPTION_NAME:
+        check_name(info, text, at, reterr);
+        break;
+    case OPTION_PROFILE:
+        (void)routing_parse(text, at, &routing, reterr);
+        break;
+    case OPTION_FLAG:
+    case OPTION_TEXT:
+    case OPTION_DATA_PATH:
+    case OPTION_PATH:
+        break;
     }
-    diag_error(reterr, options->at[id], "%s is '%s', which is not known", option_infos[id].name,
-               text);
-    return diag_hint(reterr, "known: %s", known);
+}
+
+void options_check_values(const struct options *options, unsigned command_bits,
+                          struct diag_list *reterr)
+{
+    for (int i = 0; i < OPTION_COUNT; i++)
+        if (options->value[i] && option_infos[i].commands & command_bits)
+            check_value(&option_infos[i], options->value[i], options->at[i], reterr);
+}
+
+int64_t option_number(const struct options *options, enum option_id id, int64_t otherwise)
+{
+    int64_t ret = otherwise;
+    if (options_has(options, id))
+        (void)units_parse_int(options->value[id], option_infos[id].min, option_infos[id].max, &ret);
+    return ret;
+}
+
+uint64_t option_size(const struct options *options, enum option_id id, uint64_t otherwise)
+{
+    uint64_t ret = otherwise;
+    if (!options_has(options, id))
+        return ret;
+    if (option_infos[id].type == OPTION_TOKENS)
+        (void)units_parse_tokens(options->value[id], &ret);
+    else
+        (void)units_parse_bytes(options->value[id], &ret);
+    return ret;
+}
+
+double option_fraction(const struct options *options, enum option_id id, double otherwise)
+{
+    double ret = otherwise;
+    if (options_has(options, id))
+        (void)units_parse_fraction(options->value[id], &ret);
+    return ret;
+}
+
+int option_row(const struct options *options, enum option_id id, int otherwise)
+{
+    int row = options_has(options, id) ? find_name(&option_infos[id], options->value[id]) : -1;
+    return row < 0 ? otherwise : row;
 }

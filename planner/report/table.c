@@ -31,16 +31,24 @@ static void print_margin(const char *label, FILE *out)
     (void)fprintf(out, "%-*s", TEXT_MARGIN, label);
 }
 
-/* The last column is not padded, so that no line ends in blanks. */
+static const char *cell_at(const struct table *table, int index)
+{
+    return index < table->cell_count ? table->cells[index] : "";
+}
+
+/* Nothing is written after the last cell that is not empty, so that no line ends in blanks. */
 static void print_row(const struct table *table, int first, const int *widths, FILE *out)
 {
-    for (int column = 0; column < table->columns; column++) {
-        const char *cell = first + column < table->cell_count ? table->cells[first + column] : "";
+    int end = table->columns;
+    while (end > 0 && !cell_at(table, first + end - 1)[0])
+        end--;
+    for (int column = 0; column < end; column++) {
+        const char *cell = cell_at(table, first + column);
         if (column > 0)
             (void)fprintf(out, "%*s", COLUMN_GAP, "");
         if (!(table->left & 1u << column))
             (void)fprintf(out, "%*s", widths[column], cell);
-        else if (column + 1 < table->columns)
+        else if (column + 1 < end)
             (void)fprintf(out, "%-*s", widths[column], cell);
         else
             (void)fputs(cell, out);
