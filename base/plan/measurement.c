@@ -94,7 +94,7 @@ json_t *measurement_to_json(const struct measurement *m)
 
 static int missing(const struct node *map, const char *key, struct diag_list *reterr)
 {
-    diag_error(reterr, map->at, "missing key \"%s\"", key);
+    diag_error(reterr, map->at, "missing key '%s'", key);
     return diag_hint(reterr, "a measurement is written by `rankfit run PLAN -o FILE`");
 }
 
@@ -123,7 +123,7 @@ static void read_name(const struct node *map, const char *key, char *ret, size_t
     if (node_text(map, key, &text, reterr) == 0)
         missing(map, key, reterr);
     if (text && text_copy(ret, size, text) != 0)
-        diag_error(reterr, node_get(map, key)->at, "\"%s\" is longer than %zu characters", key,
+        diag_error(reterr, node_get(map, key)->at, "'%s' is longer than %zu characters", key,
                    size - 1);
 }
 
@@ -140,7 +140,7 @@ static bool is_map(const struct node *node, const char *what, struct diag_list *
 {
     if (node->kind == NODE_MAP)
         return true;
-    diag_error(reterr, node->at, "%s is a map, this is a %s", what, node_kind_name(node->kind));
+    diag_error(reterr, node->at, "%s is a map, this is %s", what, node_kind_name(node->kind));
     return false;
 }
 
@@ -204,7 +204,7 @@ static double *read_reals(struct pool *pool, const struct node *map, const char 
     for (const struct node *entry = list->child; entry; entry = entry->next) {
         bool number = entry->kind == NODE_INT || entry->kind == NODE_REAL;
         if (!number && entry->kind != NODE_NULL)
-            diag_error(reterr, entry->at, "\"%s\" holds numbers, this is a %s", key,
+            diag_error(reterr, entry->at, "'%s' holds numbers, this is %s", key,
                        node_kind_name(entry->kind));
         values[count++] = number ? entry->real : __builtin_nan("");
     }

@@ -99,7 +99,7 @@ void plan_seal(struct plan *plan)
 
 static int missing(const struct node *map, const char *key, struct diag_list *reterr)
 {
-    diag_error(reterr, map->at, "missing key \"%s\"", key);
+    diag_error(reterr, map->at, "missing key '%s'", key);
     return diag_hint(reterr, "a plan file is written by `rankfit plan ... -o FILE`");
 }
 
@@ -242,7 +242,7 @@ static int check_schema(const struct node *root, struct diag_list *reterr)
     const char *schema = NULL;
 
     if (root->kind != NODE_MAP) {
-        diag_error(reterr, root->at, "a plan is a map, this is a %s", node_kind_name(root->kind));
+        diag_error(reterr, root->at, "a plan is a map, this is %s", node_kind_name(root->kind));
         return diag_hint(reterr, "a plan file is written by `rankfit plan ... -o FILE`");
     }
     int found = node_text(root, "schema", &schema, reterr);

@@ -1,0 +1,88 @@
+#include "tests/unit/plan/fixture.h"
+#include "base/file.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+void fixture_plan(struct plan *ret)
+{
+    struct diag_list errors = { 0 };
+
+    memset(ret, 0, sizeof *ret);
+    assert_int_equal(model_load("tiny-moe", &ret->model, &errors), 0);
+    assert_int_equal(hardware_load("host", &ret->hardware, &errors), 0);
+    assert_int_equal(routing_parse("80:4", (struct pos){ 0 }, &ret->routing, &errors), 0);
+    ret->gpus = 2;
+    ret->seq_tokens = 128;
+    ret->global_batch = 4;
+    ret->routing_quantile = 0.99;
+    ret->headroom_bytes = 123456789;
+    ret->reserve_bytes = 4096;
+    ret->dispatch_bound_rows = 512;
+    memcpy(ret->engine, "rankfit", sizeof "rankfit");
+    ret->choices.primitives = primitives_default();
+    ret->choices.primitives.sharding = SHARDING_ZERO1;
+    ret->choices.layout = (struct layout){ .tp = 1,
+                                           .pp = 1,
+                                           .vpp = 1,
+                                           .cp = 1,
+                                           .ep = 2,
+                                           .etp = 1,
+                                           .fsdp = 2,
+                                           .d_rep = 1,
+                                           .e_fsdp = 1,
+                                           .e_rep = 1,
+                                           .micro_batch = 1,
+                                           .micro_batches = 2,
+                                           .stage_layers = { 4 } };
+    plan_seal(ret);
+}
+
+int fixture_enter(void **state)
+{
+    char *path = strdup("/tmp/rankfit-test-XXXXXX");
+    *state = path;
+    return path && mkdtemp(path) && chdir(path) == 0 ? 0 : -1;
+}
+
+int fixture_leave(void **state)
+{
+    DIR *listing = opendir(*state);
+    for (struct dirent *entry = listing ? readdir(listing) : NULL; entry; entry = readdir(listing))
+        if (entry->d_name[0] != '.')
+            (void)unlink(entry->d_name);
+    if (listing)
+        (void)closedir(listing);
+    int ret = chdir("/") == 0 && rmdir(*state) == 0 ? 0 : -1;
+    free(*state);
+    return ret;
+}
+
+void fixture_write_changed(const char *name, const char *text, const char *from, const char *to)
+{
+    FILE *file = fopen(name, "w");
+    assert_non_null(file);
+    assert_non_null(strstr(text, from));
+    for (const char *at = strstr(text, from); at; text = at + strlen(from), at = strstr(text, from))
+        (void)fprintf(file, "%.*s%s", (int)(at - text), text, to);
+    (void)fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+char *fixture_print(const struct diag_list *list)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    diag_list_print(out, list);
+    assert_int_equal(fclose(out), 0);
+    return text;
+}

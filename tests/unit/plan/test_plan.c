@@ -1,0 +1,277 @@
+/* Plan files: round trips, the digest, and what is said about files that are not plans. */
+#include "base/file.h"
+#include "tests/support/golden.h"
+#include "tests/unit/plan/fixture.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* The parts whose length is not this test's matter come last, so that positions stay. */
+static char *plan_text(const struct plan *plan)
+{
+    json_t *document = plan_to_json(plan);
+    json_t *model = json_incref(json_object_get(document, "model"));
+    json_t *facts = json_incref(json_object_get(document, "hardware"));
+    json_t *hardware = json_pack("{s:i}", "gpus", plan->gpus);
+    json_object_update_missing(hardware, facts);
+    json_decref(facts);
+    json_object_del(document, "model");
+    json_object_del(document, "hardware");
+    json_object_set_new(document, "hardware", hardware);
+    json_object_set_new(document, "model", model);
+    char *text = json_dumps(document, JSON_INDENT(2));
+    json_decref(document);
+    assert_non_null(text);
+    return text;
+}
+
+static void assert_same_plan(const struct plan *got, const struct plan *want)
+{
+    assert_string_equal(got->digest, want->digest);
+    assert_string_equal(got->model.name, want->model.name);
+    assert_int_equal(got->model.moe.experts, want->model.moe.experts);
+    assert_int_equal(got->model.layer_ffn[3], want->model.layer_ffn[3]);
+    assert_true(got->hardware.memory_bytes == want->hardware.memory_bytes);
+    assert_true(got->hardware.gemm_efficiency == want->hardware.gemm_efficiency);
+    assert_int_equal(got->gpus, want->gpus);
+    assert_int_equal(got->seq_tokens, want->seq_tokens);
+    assert_int_equal(got->global_batch, want->global_batch);
+    assert_int_equal(got->headroom_bytes, want->headroom_bytes);
+    assert_int_equal(got->reserve_bytes, want->reserve_bytes);
+    assert_int_equal(got->dispatch_bound_rows, want->dispatch_bound_rows);
+    assert_true(got->routing_quantile == want->routing_quantile);
+    assert_int_equal(got->routing.kind, want->routing.kind);
+    assert_int_equal(got->routing.hot_experts, want->routing.hot_experts);
+    assert_string_equal(got->engine, want->engine);
+    assert_memory_equal(&got->choices.layout, &want->choices.layout, sizeof got->choices.layout);
+    assert_int_equal(got->choices.primitives.sharding, want->choices.primitives.sharding);
+    assert_int_equal(got->choices.primitives.recompute_layers,
+                     want->choices.primitives.recompute_layers);
+}
+
+static void round_trip(const char *name)
+{
+    struct diag_list errors = { 0 };
+    struct plan *plan = calloc(2, sizeof *plan);
+
+    assert_non_null(plan);
+    fixture_plan(plan);
+    json_t *document = plan_to_json(plan);
+    assert_int_equal(file_write_document(name, document, &errors), 0);
+    json_decref(document);
+    if (plan_load(name, plan + 1, &errors) != 0)
+        fail_msg("%s", fixture_print(&errors));
+    assert_same_plan(plan + 1, plan);
+    free(plan);
+}
+
+static void test_round_trip_json(void **state)
+{
+    (void)state;
+    round_trip("plan.json");
+}
+
+static void test_round_trip_yaml(void **state)
+{
+    (void)state;
+    round_trip("plan.yaml");
+}
+
+/* What the planner adds beside the plan is skipped and does not change the digest. */
+static void test_prediction_is_skipped(void **state)
+{
+    (void)state;
+    struct diag_list errors = { 0 };
+    struct plan *plan = calloc(2, sizeof *plan);
+
+    assert_non_null(plan);
+    fixture_plan(plan);
+    json_t *document = plan_to_json(plan);
+    json_object_set_new(document, "verdict", json_string("fits"));
+    json_object_set_new(json_object_get(document, "model"), "params_total", json_integer(1));
+    json_object_set_new(json_object_get(document, "recommended"), "peak_bytes", json_integer(5));
+    assert_int_equal(file_write_document("plan.json", document, &errors), 0);
+    json_decref(document);
+    assert_int_equal(plan_load("plan.json", plan + 1, &errors), 0);
+    assert_same_plan(plan + 1, plan);
+    free(plan);
+}
+
+/* Each changed input gives another digest; the same inputs give the same one. */
+static void test_digest_covers_inputs(void **state)
+{
+    (void)state;
+    char digest[20];
+    struct plan *plan = calloc(1, sizeof *plan);
+
+    assert_non_null(plan);
+    fixture_plan(plan);
+    memcpy(digest, plan->digest, sizeof digest);
+    plan_seal(plan);
+    assert_string_equal(plan->digest, digest);
+    plan->seq_tokens++;
+    plan_seal(plan);
+    assert_string_not_equal(plan->digest, digest);
+    plan->seq_tokens--;
+    plan->model.hidden++;
+    plan_seal(plan);
+    assert_string_not_equal(plan->digest, digest);
+    plan->model.hidden--;
+    plan->choices.primitives.prefetch_units++;
+    plan_seal(plan);
+    assert_string_not_equal(plan->digest, digest);
+    plan->choices.primitives.prefetch_units--;
+    plan->dispatch_bound_rows++;
+    plan_seal(plan);
+    assert_string_not_equal(plan->digest, digest);
+    plan->dispatch_bound_rows--;
+    plan_seal(plan);
+    assert_string_equal(plan->digest, digest);
+    free(plan);
+}
+
+/* FNV-1a of the canonical text, by hand over the same document. */
+static void test_digest_is_fnv1a(void **state)
+{
+    (void)state;
+    char want[20];
+    struct plan *plan = calloc(1, sizeof *plan);
+
+    assert_non_null(plan);
+    fixture_plan(plan);
+    json_t *document = plan_to_json(plan);
+    json_object_del(document, "schema");
+    json_object_del(document, "plan_digest");
+    char *text = json_dumps(document, JSON_COMPACT | JSON_SORT_KEYS);
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (const char *at = text; *at; at++) {
+        hash ^= (unsigned char)*at;
+        hash *= UINT64_C(0x100000001b3);
+    }
+    (void)snprintf(want, sizeof want, "%016" PRIx64, hash);
+    assert_string_equal(plan->digest, want);
+    free(text);
+    json_decref(document);
+    free(plan);
+}
+
+struct fault {
+    const char *name, *from, *to;
+};
+
+/* One change of a good file each; all messages in one golden file. */
+static const struct fault faults[] = {
+    { "schema", "rankfit.plan/1", "rankfit.plan/9" },
+    { "missing", "\"dispatch_bound_rows\"", "\"dispatch_bound\"" },
+    { "gpus", "\"gpus\": 2", "\"gpus\": \"two\"" },
+    { "routing", "80:4", "80;4" },
+    { "sharding", "\"zero1\"", "\"zero9\"" },
+    { "no_layout", "\"layout\"", "\"layuot\"" },
+};
+
+static void test_faults(void **state)
+{
+    (void)state;
+    struct plan *plan = calloc(2, sizeof *plan);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    assert_non_null(plan);
+    assert_non_null(out);
+    fixture_plan(plan);
+    char *good = plan_text(plan);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        struct diag_list errors = { 0 };
+        fixture_write_changed("plan.json", good, faults[i].from, faults[i].to);
+        assert_int_equal(plan_load("plan.json", plan + 1, &errors), -1);
+        (void)fprintf(out, "== %s\n", faults[i].name);
+        diag_list_print(out, &errors);
+    }
+    assert_int_equal(fclose(out), 0);
+    assert_golden("plan/plan_faults.txt", text);
+    free(text);
+    free(good);
+    free(plan);
+}
+
+/* A file that was edited by hand is not the plan that was made. */
+static void test_edited(void **state)
+{
+    (void)state;
+    struct diag_list errors = { 0 };
+    struct plan *plan = calloc(2, sizeof *plan);
+
+    assert_non_null(plan);
+    fixture_plan(plan);
+    char *good = plan_text(plan);
+    fixture_write_changed("plan.json", good, "\"seq_tokens\": 128", "\"seq_tokens\": 256");
+    assert_int_equal(plan_load("plan.json", plan + 1, &errors), -1);
+    assert_int_equal(errors.count, 1);
+    assert_int_equal(errors.items[0].line, 3);
+    assert_non_null(strstr(errors.items[0].what, plan->digest));
+    assert_non_null(strstr(errors.items[0].what, "does not match the plan's contents"));
+    free(good);
+    free(plan);
+}
+
+static void test_not_a_plan(void **state)
+{
+    (void)state;
+    struct diag_list errors = { 0 };
+    struct plan *plan = calloc(1, sizeof *plan);
+
+    assert_non_null(plan);
+    fixture_write_changed("list.json", "[1, 2]", "1", "1");
+    fixture_write_changed("broken.json", "{\"schema\": ", "schema", "schema");
+    assert_int_equal(plan_load("list.json", plan, &errors), -1);
+    assert_int_equal(plan_load("broken.json", plan, &errors), -1);
+    assert_int_equal(plan_load("absent.json", plan, &errors), -1);
+    char *text = fixture_print(&errors);
+    assert_golden("plan/not_a_plan.txt", text);
+    free(text);
+    free(plan);
+}
+
+/* Sealed, so the digest is right, and yet no layout: four ranks' degrees on two. */
+static void test_illegal_layout(void **state)
+{
+    (void)state;
+    struct diag_list errors = { 0 };
+    struct plan *plan = calloc(2, sizeof *plan);
+
+    assert_non_null(plan);
+    fixture_plan(plan);
+    plan->choices.layout.fsdp = 4;
+    plan_seal(plan);
+    json_t *document = plan_to_json(plan);
+    assert_int_equal(file_write_document("plan.json", document, &errors), 0);
+    json_decref(document);
+    assert_int_equal(plan_load("plan.json", plan + 1, &errors), -1);
+    assert_true(errors.errors > 0);
+    assert_true(errors.items[0].line > 0);
+    free(plan);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_enter, fixture_leave)
+    const struct CMUnitTest tests[] = {
+        TEST(test_round_trip_json),
+        TEST(test_round_trip_yaml),
+        TEST(test_prediction_is_skipped),
+        TEST(test_digest_covers_inputs),
+        TEST(test_digest_is_fnv1a),
+        TEST(test_faults),
+        TEST(test_edited),
+        TEST(test_not_a_plan),
+        TEST(test_illegal_layout),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
