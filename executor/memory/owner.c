@@ -24,5 +24,6 @@
 #define AS_INFO(id, text, under) [OWNER_##id] = { text, ITEM_##under },
 const struct owner_info owner_infos[OWNER_COUNT] = { OWNER_ROWS(AS_INFO) };
 
-#define AS_ONE(id, text, under) +1
-_Static_assert(0 OWNER_ROWS(AS_ONE) == OWNER_COUNT, "every owner has a row");
+#define AS_ROW(id, text, under) ROW_##id,
+enum { OWNER_ROWS(AS_ROW) ROW_COUNT };
+_Static_assert((int)ROW_COUNT == (int)OWNER_COUNT, "every owner has a row");

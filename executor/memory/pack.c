@@ -139,7 +139,7 @@ int pack_items(struct pack_item *items, size_t count, uint64_t *ret_extent)
     uint64_t peak;
     struct ordered *order = malloc(count * sizeof *order);
     struct placed *placed = malloc(count * sizeof *placed);
-    uint64_t *offsets = malloc(count * sizeof *offsets);
+    uint64_t *offsets = calloc(count, sizeof *offsets);
     int status = -1;
     if (order && placed && offsets && pack_live_peak(items, count, &peak) == 0) {
         *ret_extent = try_orders(items, count, peak, order, placed, offsets);

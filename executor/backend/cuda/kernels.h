@@ -62,7 +62,7 @@ cudaError_t kernel_router(cudaStream_t stream, int64_t rows, int experts, int to
 cudaError_t kernel_router_backward(cudaStream_t stream, int64_t rows, int experts, int top_k,
                                    bool normalize, const float *probs, const int32_t *choices,
                                    const float *weights, const float *d_weights, float *d_logits);
-/* starts: scratch of experts * kernel_sort_chunks(count) ints; loads: device int32 [experts + 1],
+/* starts: scratch of (experts + 1) * kernel_sort_chunks(count) ints; loads: device int32 [experts + 1],
  * the last one counts choices outside the experts (their slot is 0). */
 int64_t kernel_sort_chunks(int64_t count);
 cudaError_t kernel_sort_choices(cudaStream_t stream, int64_t count, int experts,

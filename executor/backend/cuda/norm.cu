@@ -79,12 +79,15 @@ __global__ void __launch_bounds__(THREADS)
                   const uint16_t *w, uint16_t *dx, bool accumulate, float *partial)
 {
     __shared__ float2 room[2][WARP];
+    constexpr bool kept = VECTORS < 4; /* else too many registers: read again, from cache */
     uint4 weight[VECTORS];
     float sums[VECTORS][8] = {};
     load_row(w, width, weight);
     int turn = 0;
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
         uint4 raw[VECTORS], from[VECTORS];
+        if (!kept)
+            load_row(w, width, weight);
         load_row(x + row * width, width, raw);
         load_row(dy + row * width, width, from);
         float2 sum = make_float2(0, 0);
@@ -102,6 +105,8 @@ __global__ void __launch_bounds__(THREADS)
         }
         sum = block_sums(sum, room[turn]);
         float inverse = 1.0F / sqrtf(sum.x / static_cast<float>(width) + eps);
+        if (!kept)
+            load_row(w, width, weight);
         float mean = sum.y * inverse / static_cast<float>(width);
 #pragma unroll
         for (int v = 0; v < VECTORS; v++) {

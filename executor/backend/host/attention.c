@@ -6,7 +6,7 @@
 #include "executor/backend/host/host.h"
 #include "executor/backend/host/tile.h"
 
-enum { TILE = ATTENTION_TILE, TILE_PANEL = TILE * ATTENTION_HEAD_MAX };
+enum { TILE = ATTENTION_TILE, TILE_PANEL = TILE * ATTENTION_HEAD_MAX, TILE_SQUARE = TILE * TILE };
 
 /* The workspace's parts for one head's tile of queries. */
 struct tile_state {
@@ -24,7 +24,7 @@ static void state_open(struct tile_state *t, float *workspace, const struct atte
     t->v = t->k + TILE_PANEL;
     t->sums = t->v + TILE_PANEL;
     t->scores = t->sums + TILE_PANEL;
-    t->probs = t->scores + TILE * TILE;
+    t->probs = t->scores + TILE_SQUARE;
     t->width = tile_padded(a->head_dim, TILE_COLUMNS);
 }
 
@@ -62,7 +62,7 @@ static void visit_keys(const struct attention *a, struct tile_state *t, int64_t 
                     t->k);
     tile_pack_columns(v + key * a->v_stride, DTYPE_BF16, a->v_stride, a->head_dim, keys,
                       TILE_COLUMNS, t->v);
-    memset(t->scores, 0, TILE * TILE * sizeof *t->scores);
+    memset(t->scores, 0, TILE_SQUARE * sizeof *t->scores);
     tile_multiply(rows, keys, a->head_dim, t->q, t->k, t->scores, TILE);
     for (int64_t r = 0; r < rows; r++) {
         float *scores = t->scores + r * TILE;
@@ -104,7 +104,7 @@ int host_attention(struct backend *b, enum stream s, const struct attention *a,
                    struct diag_list *reterr)
 {
     (void)s;
-    float *workspace = host_workspace(b, 4 * TILE_PANEL + 2 * TILE * TILE, "attention", reterr);
+    float *workspace = host_workspace(b, 4 * TILE_PANEL + 2 * TILE_SQUARE, "attention", reterr);
     if (!workspace || attention_check(a, reterr))
         return -1;
     struct tile_state state;

@@ -6,7 +6,12 @@
 #include "executor/backend/host/host.h"
 #include "executor/backend/host/tile.h"
 
-enum { TILE = ATTENTION_TILE, TILE_PANEL = TILE * ATTENTION_HEAD_MAX, PANELS = 9 };
+enum {
+    TILE = ATTENTION_TILE,
+    TILE_PANEL = TILE * ATTENTION_HEAD_MAX,
+    TILE_SQUARE = TILE * TILE,
+    PANELS = 9
+};
 
 /* The workspace's parts. Packed panels carry the strip they are packed in; *_inner ones have rows
  * as the inner index. */
@@ -36,8 +41,8 @@ static void state_open(struct tile_state *t, float *workspace, const struct atte
     for (int i = 0; i < PANELS; i++, workspace += TILE_PANEL)
         *panels[i] = workspace;
     t->probs = workspace;
-    t->d_scores = t->probs + TILE * TILE;
-    t->packed = t->d_scores + TILE * TILE;
+    t->d_scores = t->probs + TILE_SQUARE;
+    t->packed = t->d_scores + TILE_SQUARE;
     t->width = tile_padded(a->head_dim, TILE_COLUMNS);
 }
 
@@ -62,8 +67,8 @@ static void differentiate(const struct place *p, struct tile_state *t, int64_t q
                           int64_t key, int64_t keys)
 {
     const struct attention *a = &p->g->forward;
-    memset(t->probs, 0, TILE * TILE * sizeof *t->probs);
-    memset(t->d_scores, 0, TILE * TILE * sizeof *t->d_scores);
+    memset(t->probs, 0, TILE_SQUARE * sizeof *t->probs);
+    memset(t->d_scores, 0, TILE_SQUARE * sizeof *t->d_scores);
     tile_multiply(rows, keys, a->head_dim, t->q, t->k, t->probs, TILE);
     tile_multiply(rows, keys, a->head_dim, t->d_o, t->v, t->d_scores, TILE);
     for (int64_t r = 0; r < rows; r++) {
@@ -166,7 +171,7 @@ int host_attention_backward(struct backend *b, enum stream s, const struct atten
     (void)s;
     const struct attention *a = &g->forward;
     float *workspace =
-        host_workspace(b, PANELS * TILE_PANEL + 3 * TILE * TILE, "attention backward", reterr);
+        host_workspace(b, PANELS * TILE_PANEL + 3 * TILE_SQUARE, "attention backward", reterr);
     if (!workspace || attention_check(a, reterr))
         return -1;
     struct tile_state state;

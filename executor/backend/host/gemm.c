@@ -8,7 +8,17 @@
 
 /* The three panels of the workspace, the same for every shape: a [384, 256], b [256, 256] and the
  * fp32 result [384, 256]. */
-enum { PANEL_ROWS = 384, PANEL_COLUMNS = 256, PANEL_INNER = 256 };
+enum {
+    PANEL_ROWS = 384,
+    PANEL_COLUMNS = 256,
+    PANEL_INNER = 256,
+    A_FLOATS = PANEL_ROWS * PANEL_INNER,
+    B_FLOATS = PANEL_COLUMNS * PANEL_INNER,
+    C_FLOATS = PANEL_ROWS * PANEL_COLUMNS
+};
+_Static_assert(A_FLOATS + B_FLOATS + C_FLOATS <= HOST_WORKSPACE_FLOATS, "the panels fit");
+_Static_assert(PANEL_ROWS % TILE_ROWS == 0 && PANEL_COLUMNS % TILE_COLUMNS == 0,
+               "panels are whole strips");
 
 struct panels {
     float *a, *b, *c;
@@ -134,8 +144,7 @@ int host_gemm(struct backend *b, enum stream s, const struct gemm *g, struct dia
     float *workspace = host_workspace(b, HOST_WORKSPACE_FLOATS, "GEMM", reterr);
     if (!workspace)
         return -1;
-    struct panels panels = { workspace, workspace + PANEL_ROWS * PANEL_INNER,
-                             workspace + (PANEL_ROWS + PANEL_COLUMNS) * PANEL_INNER };
+    struct panels panels = { workspace, workspace + A_FLOATS, workspace + A_FLOATS + B_FLOATS };
     struct product p = product_of(g);
     for (int64_t row = 0; row < p.rows; row += PANEL_ROWS) {
         int64_t rows = smaller(p.rows - row, PANEL_ROWS);

@@ -16,10 +16,10 @@ struct rotation {
 static int rotation_open(const struct rope *r, struct rotation *ret, struct diag_list *reterr)
 {
     static const struct pos nowhere = { NULL, 0, 0 };
+    ret->half = r->rotary_dim / 2;
     if (r->head_dim > HEAD_MAX || r->rotary_dim > r->head_dim || r->rotary_dim % 2 != 0)
         return diag_error(reterr, nowhere, "rope: rotary %d of head_dim %d (at most %d, even)",
                           r->rotary_dim, r->head_dim, HEAD_MAX);
-    ret->half = r->rotary_dim / 2;
     for (int i = 0; i < ret->half; i++)
         ret->frequency[i] = pow(r->theta, -2.0 * i / r->rotary_dim);
     return 0;
@@ -80,17 +80,17 @@ static void head_forward(const struct rope *r, const struct rotation *rotation, 
 
 int host_rope(struct backend *b, enum stream s, const struct rope *r, struct diag_list *reterr)
 {
-    struct rotation rotation;
+    struct rotation rotation = { 0 };
     (void)b, (void)s;
     if (rotation_open(r, &rotation, reterr))
         return -1;
     for (int64_t row = 0; row < r->rows; row++) {
         const bf16 *qkv = r->qkv + row * r->qkv_stride;
         rotation_at(&rotation, row % r->tokens);
-        for (int h = 0; h < r->heads; h++)
+        for (int64_t h = 0; h < r->heads; h++)
             head_forward(r, &rotation, r->q_norm, qkv + h * r->head_dim,
                          r->q + (row * r->heads + h) * r->head_dim);
-        for (int h = 0; h < r->kv_heads; h++)
+        for (int64_t h = 0; h < r->kv_heads; h++)
             head_forward(r, &rotation, r->k_norm, qkv + r->k_offset + h * r->head_dim,
                          r->k + (row * r->kv_heads + h) * r->head_dim);
     }
@@ -125,7 +125,7 @@ int host_rope_backward(struct backend *b, enum stream s, const struct rope_gradi
                        struct diag_list *reterr)
 {
     const struct rope *r = &g->forward;
-    struct rotation rotation;
+    struct rotation rotation = { 0 };
     float q_sums[HEAD_MAX] = { 0 }, k_sums[HEAD_MAX] = { 0 };
     (void)b, (void)s;
     if (rotation_open(r, &rotation, reterr))
@@ -134,10 +134,10 @@ int host_rope_backward(struct backend *b, enum stream s, const struct rope_gradi
         const bf16 *qkv = r->qkv + row * r->qkv_stride;
         bf16 *dqkv = g->dqkv + row * r->qkv_stride;
         rotation_at(&rotation, row % r->tokens);
-        for (int h = 0; h < r->heads; h++)
+        for (int64_t h = 0; h < r->heads; h++)
             head_backward(r, &rotation, r->q_norm, qkv + h * r->head_dim, dqkv + h * r->head_dim,
                           q_sums);
-        for (int h = 0; h < r->kv_heads; h++) {
+        for (int64_t h = 0; h < r->kv_heads; h++) {
             int64_t at = r->k_offset + h * r->head_dim;
             head_backward(r, &rotation, r->k_norm, qkv + at, dqkv + at, k_sums);
         }

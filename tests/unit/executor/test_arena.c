@@ -59,10 +59,11 @@ static uint64_t rounded(uint64_t bytes)
 
 static int take_residents(struct arena *arena, struct program *p, struct diag_list *diags)
 {
-    for (int i = 0; i < RESIDENTS; i++)
-        if (arena_take(arena, (enum owner)i, 1000U * (unsigned)(i + 1), 1000U * (unsigned)(i + 1),
-                       &p->resident[i], diags))
+    for (int i = 0; i < RESIDENTS; i++) {
+        uint64_t bytes = UINT64_C(1000) * (unsigned)(i + 1);
+        if (arena_take(arena, (enum owner)i, bytes, bytes, &p->resident[i], diags))
             return -1;
+    }
     return 0;
 }
 

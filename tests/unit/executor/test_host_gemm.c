@@ -129,16 +129,16 @@ static void test_many_panels(void **state)
 /* Rows computed alone, in odd groups and all at once are the same bits. */
 static void test_rows_are_independent(void **state)
 {
-    enum { ROWS = 403, WIDTH = 270, OUTPUTS = 37 };
+    enum { ROWS = 403, WIDTH = 270, OUTPUTS = 37, IN = ROWS * WIDTH, OUT = ROWS * OUTPUTS };
     static const int64_t pieces[] = { 1, 5, 6, 64, 385 };
     struct host_fixture *f = *state;
     uint64_t seed = 3;
     for (int form = GEMM_FORWARD; form <= GEMM_INPUT; form++) {
         int64_t n = form == GEMM_FORWARD ? OUTPUTS : WIDTH;
         int64_t k = form == GEMM_FORWARD ? WIDTH : OUTPUTS;
-        bf16 *a = random_bf16(&seed, ROWS * WIDTH, 1), *b = random_bf16(&seed, n * k, 1);
-        float *whole = get_memory(ROWS * OUTPUTS, sizeof *whole);
-        float *apart = get_memory(ROWS * OUTPUTS, sizeof *apart);
+        bf16 *a = random_bf16(&seed, IN, 1), *b = random_bf16(&seed, n * k, 1);
+        float *whole = get_memory(OUT, sizeof *whole);
+        float *apart = get_memory(OUT, sizeof *apart);
         struct gemm g = { (enum gemm_form)form, ROWS,       n,          k,     a, b,       whole,
                           DTYPE_BF16,           DTYPE_BF16, DTYPE_FP32, WIDTH, k, OUTPUTS, false };
         assert_int_equal(f->ops->gemm(f->backend, STREAM_COMPUTE, &g, &f->diags), 0);
@@ -149,7 +149,7 @@ static void test_rows_are_independent(void **state)
                 g.c = apart + row * OUTPUTS;
                 assert_int_equal(f->ops->gemm(f->backend, STREAM_COMPUTE, &g, &f->diags), 0);
             }
-            assert_memory_equal(apart, whole, ROWS * OUTPUTS * sizeof *whole);
+            assert_memory_equal(apart, whole, OUT * sizeof *whole);
         }
         free(a);
         free(b);
@@ -158,7 +158,16 @@ static void test_rows_are_independent(void **state)
     }
 }
 
-enum { EXPERTS = 4, ROUTED = 50, INPUTS = 20, OUTS = 12 };
+enum {
+    EXPERTS = 4,
+    ROUTED = 50,
+    INPUTS = 20,
+    OUTS = 12,
+    ALL_IN = ROUTED * INPUTS,
+    ALL_OUT = ROUTED * OUTS,
+    ONE_WEIGHT = OUTS * INPUTS,
+    ALL_WEIGHTS = EXPERTS * ONE_WEIGHT
+};
 static const int64_t offsets[EXPERTS + 1] = { 0, 17, 17, 18, ROUTED };
 
 static int expert_of(int64_t row)
@@ -175,15 +184,15 @@ static void test_experts(void **state)
 {
     struct host_fixture *f = *state;
     uint64_t seed = 4;
-    int64_t stride = OUTS * INPUTS + 8;
-    bf16 *x = random_bf16(&seed, ROUTED * INPUTS, 1), *dy = random_bf16(&seed, ROUTED * OUTS, 1);
+    int64_t stride = ONE_WEIGHT + 8;
+    bf16 *x = random_bf16(&seed, ALL_IN, 1), *dy = random_bf16(&seed, ALL_OUT, 1);
     bf16 *w = random_bf16(&seed, EXPERTS * stride, 1);
-    bf16 *y = get_memory(ROUTED * OUTS, sizeof *y), *dx = get_memory(ROUTED * INPUTS, sizeof *dx);
+    bf16 *y = get_memory(ALL_OUT, sizeof *y), *dx = get_memory(ALL_IN, sizeof *dx);
     float *dw = random_floats(&seed, EXPERTS * stride, 1);
-    double *want_y = get_memory(ROUTED * OUTS, 8), *want_dx = get_memory(ROUTED * INPUTS, 8);
+    double *want_y = get_memory(ALL_OUT, 8), *want_dx = get_memory(ALL_IN, 8);
     double *want_dw = doubles_of_floats(dw, EXPERTS * stride);
-    for (int64_t i = 0; i < EXPERTS * OUTS * INPUTS; i++)
-        want_dw[i / (OUTS * INPUTS) * stride + i % (OUTS * INPUTS)] = 0;
+    for (int64_t i = 0; i < ALL_WEIGHTS; i++)
+        want_dw[i / ONE_WEIGHT * stride + i % ONE_WEIGHT] = 0;
     for (int64_t r = 0; r < ROUTED; r++)
         for (int64_t n = 0; n < OUTS; n++)
             for (int64_t k = 0; k < INPUTS; k++) {
@@ -205,8 +214,8 @@ static void test_experts(void **state)
         struct expert_gemm g = { *all[i], EXPERTS, offsets, stride };
         assert_int_equal(f->ops->expert_gemm(f->backend, STREAM_COMPUTE, &g, &f->diags), 0);
     }
-    assert_rms_bf16(y, want_y, ROUTED * OUTS, 0.5);
-    assert_rms_bf16(dx, want_dx, ROUTED * INPUTS, 0.5);
+    assert_rms_bf16(y, want_y, ALL_OUT, 0.5);
+    assert_rms_bf16(dx, want_dx, ALL_IN, 0.5);
     assert_rms_float(dw, want_dw, EXPERTS * stride, 1e-6);
     void *owned[] = { x, dy, w, y, dx, dw, want_y, want_dx, want_dw };
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)

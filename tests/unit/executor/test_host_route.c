@@ -12,27 +12,36 @@
 
 #include <cmocka.h>
 
-enum { ROWS = 40, EXPERTS = 11, TOP = 3, WIDTH = 70 };
+enum {
+    ROWS = 40,
+    EXPERTS = 11,
+    TOP = 3,
+    WIDTH = 70,
+    PROBS = ROWS * EXPERTS,
+    CHOSEN = ROWS * TOP,
+    DENSE = ROWS * WIDTH,
+    SPREAD = CHOSEN * WIDTH
+};
 
 struct router_problem {
     bool normalize;
     double *logits, *weight;
     const int32_t *choices;
-    double weights[ROWS * TOP];
+    double weights[CHOSEN];
 };
 
 static double define_weights(const void *context)
 {
     struct router_problem *p = (struct router_problem *)(uintptr_t)context;
     double scalar = 0;
-    for (int r = 0; r < ROWS; r++) {
+    for (int64_t r = 0; r < ROWS; r++) {
         double all = 0, chosen = 0;
-        for (int e = 0; e < EXPERTS; e++)
+        for (int64_t e = 0; e < EXPERTS; e++)
             all += exp(p->logits[r * EXPERTS + e]);
-        for (int j = 0; j < TOP; j++)
+        for (int64_t j = 0; j < TOP; j++)
             chosen += exp(p->logits[r * EXPERTS + p->choices[r * TOP + j]]);
-        for (int j = 0; j < TOP; j++) {
-            int at = r * TOP + j;
+        for (int64_t j = 0; j < TOP; j++) {
+            int64_t at = r * TOP + j;
             p->weights[at] =
                 exp(p->logits[r * EXPERTS + p->choices[at]]) / (p->normalize ? chosen : all);
             scalar += p->weight[at] * p->weights[at];
@@ -44,34 +53,34 @@ static double define_weights(const void *context)
 static void check_router(struct host_fixture *f, bool normalize, bool given)
 {
     uint64_t seed = 31;
-    float *probs = random_floats(&seed, ROWS * EXPERTS, 1), weights[ROWS * TOP];
-    float *d_weights = random_floats(&seed, ROWS * TOP, 1), d_logits[ROWS * EXPERTS];
-    int32_t choices[ROWS * TOP];
-    for (int i = 0; i < ROWS * TOP; i++)
-        choices[i] = (i / TOP + i % TOP * 3) % EXPERTS;
+    float *probs = random_floats(&seed, PROBS, 1), weights[CHOSEN];
+    float *d_weights = random_floats(&seed, CHOSEN, 1), d_logits[PROBS];
+    int32_t choices[CHOSEN];
+    for (int64_t i = 0; i < CHOSEN; i++)
+        choices[i] = (int32_t)((i / TOP + i % TOP * 3) % EXPERTS);
     struct router_problem p = { .normalize = normalize, .choices = choices };
-    p.logits = doubles_of_floats(probs, ROWS * EXPERTS);
-    p.weight = doubles_of_floats(d_weights, ROWS * TOP);
+    p.logits = doubles_of_floats(probs, PROBS);
+    p.weight = doubles_of_floats(d_weights, CHOSEN);
     struct router r = { ROWS, EXPERTS, TOP, normalize, probs, choices, weights, given };
     assert_int_equal(f->ops->router(f->backend, STREAM_COMPUTE, &r, &f->diags), 0);
-    for (int i = 0; i < ROWS * TOP && given; i++)
+    for (int64_t i = 0; i < CHOSEN && given; i++)
         assert_int_equal(choices[i], (i / TOP + i % TOP * 3) % EXPERTS);
-    for (int i = 0; i < ROWS * TOP && !given; i++) {
+    for (int64_t i = 0; i < CHOSEN && !given; i++) {
         /* the j-th choice is beaten by exactly j experts */
         const double *row = p.logits + i / TOP * EXPERTS;
         int above = 0;
-        for (int e = 0; e < EXPERTS; e++)
+        for (int64_t e = 0; e < EXPERTS; e++)
             above += row[e] > row[choices[i]];
         assert_int_equal(above, i % TOP);
     }
     (void)define_weights(&p);
-    assert_rms_float(weights, p.weights, ROWS * TOP, 1e-6);
-    double want[ROWS * EXPERTS];
-    for (int i = 0; i < ROWS * EXPERTS; i++)
+    assert_rms_float(weights, p.weights, CHOSEN, 1e-6);
+    double want[PROBS];
+    for (int64_t i = 0; i < PROBS; i++)
         want[i] = slope(define_weights, &p, &p.logits[i], 1e-5);
     assert_int_equal(
         f->ops->router_backward(f->backend, STREAM_COMPUTE, &r, d_weights, d_logits, &f->diags), 0);
-    assert_rms_float(d_logits, want, ROWS * EXPERTS, 1e-5);
+    assert_rms_float(d_logits, want, PROBS, 1e-5);
     free(probs);
     free(d_weights);
     free(p.logits);
@@ -115,7 +124,7 @@ static void test_bad_choices(void **state)
 static void random_slots(struct host_fixture *f, uint64_t *seed, int32_t *choices, int32_t *slots,
                          int64_t *counts)
 {
-    for (int i = 0; i < ROWS * TOP; i++)
+    for (int64_t i = 0; i < CHOSEN; i++)
         choices[i] = (int32_t)random_below(seed, EXPERTS - 1); /* the last expert gets nothing */
     assert_int_equal(f->ops->sort_choices(f->backend, STREAM_COMPUTE, ROWS, TOP, EXPERTS, choices,
                                           slots, counts, &f->diags),
@@ -124,19 +133,19 @@ static void random_slots(struct host_fixture *f, uint64_t *seed, int32_t *choice
 
 static void test_sort_choices(void **state)
 {
-    int32_t choices[ROWS * TOP], slots[ROWS * TOP];
+    int32_t choices[CHOSEN], slots[CHOSEN];
     int64_t counts[EXPERTS];
     uint64_t seed = 32;
     random_slots(*state, &seed, choices, slots, counts);
-    for (int i = 0; i < ROWS * TOP; i++) {
+    for (int64_t i = 0; i < CHOSEN; i++) {
         int before = 0;
-        for (int other = 0; other < ROWS * TOP; other++)
+        for (int64_t other = 0; other < CHOSEN; other++)
             before += choices[other] < choices[i] || (choices[other] == choices[i] && other < i);
         assert_int_equal(slots[i], before);
     }
-    for (int e = 0; e < EXPERTS; e++) {
+    for (int64_t e = 0; e < EXPERTS; e++) {
         int load = 0;
-        for (int i = 0; i < ROWS * TOP; i++)
+        for (int64_t i = 0; i < CHOSEN; i++)
             load += choices[i] == e;
         assert_int_equal(counts[e], load);
     }
@@ -146,36 +155,37 @@ static void test_sort_choices(void **state)
 static void test_scatter_and_combine(void **state)
 {
     struct host_fixture *f = *state;
-    int32_t choices[ROWS * TOP], slots[ROWS * TOP];
+    int32_t choices[CHOSEN], slots[CHOSEN];
     int64_t counts[EXPERTS];
     uint64_t seed = 33;
     random_slots(f, &seed, choices, slots, counts);
-    bf16 *x = random_bf16(&seed, ROWS * WIDTH, 1), *base = random_bf16(&seed, ROWS * WIDTH, 1);
-    bf16 *moved = get_memory(ROWS * TOP * WIDTH, sizeof *moved);
-    bf16 *sum = get_memory(ROWS * WIDTH, sizeof *sum);
-    float *values = random_floats(&seed, ROWS * TOP, 1);
-    float there[ROWS * TOP], back[ROWS * TOP];
-    double want[ROWS * WIDTH];
+    bf16 *x = random_bf16(&seed, DENSE, 1), *base = random_bf16(&seed, DENSE, 1);
+    bf16 *moved = get_memory(SPREAD, sizeof *moved);
+    bf16 *sum = get_memory(DENSE, sizeof *sum);
+    float *values = random_floats(&seed, CHOSEN, 1);
+    float there[CHOSEN], back[CHOSEN];
+    double want[DENSE];
     assert_int_equal(f->ops->scatter_rows(f->backend, STREAM_COMPUTE, ROWS, TOP, WIDTH, x, slots,
                                           moved, values, there, &f->diags),
                      0);
-    for (int i = 0; i < ROWS * TOP; i++) {
-        assert_memory_equal(moved + slots[i] * WIDTH, x + i / TOP * WIDTH, WIDTH * sizeof *x);
+    for (int64_t i = 0; i < CHOSEN; i++) {
+        assert_memory_equal(moved + (int64_t)slots[i] * WIDTH, x + i / TOP * WIDTH,
+                            WIDTH * sizeof *x);
         assert_true(there[slots[i]] == values[i]);
     }
-    for (int i = 0; i < ROWS * WIDTH; i++)
+    for (int64_t i = 0; i < DENSE; i++)
         want[i] = TOP * double_of(x[i]);
     assert_int_equal(f->ops->combine_rows(f->backend, STREAM_COMPUTE, ROWS, TOP, WIDTH, moved,
                                           slots, NULL, sum, there, back, &f->diags),
                      0);
-    assert_rms_bf16(sum, want, ROWS * WIDTH, 0.5);
+    assert_rms_bf16(sum, want, DENSE, 0.5);
     assert_memory_equal(back, values, sizeof back);
-    for (int i = 0; i < ROWS * WIDTH; i++)
+    for (int64_t i = 0; i < DENSE; i++)
         want[i] += double_of(base[i]);
     assert_int_equal(f->ops->combine_rows(f->backend, STREAM_COMPUTE, ROWS, TOP, WIDTH, moved,
                                           slots, base, base, NULL, NULL, &f->diags),
                      0);
-    assert_rms_bf16(base, want, ROWS * WIDTH, 0.5);
+    assert_rms_bf16(base, want, DENSE, 0.5);
     free(x);
     free(base);
     free(moved);
@@ -190,20 +200,20 @@ static void test_gather_and_spread(void **state)
     uint64_t seed = 34;
     for (int32_t i = 0; i < ROWS; i++)
         map[i] = (i * 7 + 3) % ROWS; /* 7 and 40 have no common factor: a permutation */
-    bf16 *x = random_bf16(&seed, ROWS * WIDTH, 1), *y = get_memory(ROWS * WIDTH, sizeof *y);
-    bf16 *z = get_memory(ROWS * WIDTH, sizeof *z);
+    bf16 *x = random_bf16(&seed, DENSE, 1), *y = get_memory(DENSE, sizeof *y);
+    bf16 *z = get_memory(DENSE, sizeof *z);
     float *values = random_floats(&seed, ROWS, 1), moved[ROWS], back[ROWS];
     assert_int_equal(f->ops->gather_rows(f->backend, STREAM_COMPUTE, ROWS, WIDTH, x, map, y, values,
                                          moved, &f->diags),
                      0);
-    for (int i = 0; i < ROWS; i++) {
-        assert_memory_equal(y + i * WIDTH, x + map[i] * WIDTH, WIDTH * sizeof *x);
+    for (int64_t i = 0; i < ROWS; i++) {
+        assert_memory_equal(y + i * WIDTH, x + (int64_t)map[i] * WIDTH, WIDTH * sizeof *x);
         assert_true(moved[i] == values[map[i]]);
     }
     assert_int_equal(f->ops->spread_rows(f->backend, STREAM_COMPUTE, ROWS, WIDTH, y, map, z, moved,
                                          back, &f->diags),
                      0);
-    assert_memory_equal(z, x, ROWS * WIDTH * sizeof *x);
+    assert_memory_equal(z, x, DENSE * sizeof *x);
     assert_memory_equal(back, values, sizeof back);
     free(x);
     free(y);

@@ -92,18 +92,18 @@ static double define_head(const struct rope_problem *p, int64_t position, const 
 {
     int d = p->r.head_dim, half = p->r.rotary_dim / 2;
     double squares = 0, scalar = 0;
-    for (int i = 0; i < d; i++)
+    for (int64_t i = 0; i < d; i++)
         squares += from[i] * from[i];
     double rms = norm ? sqrt(squares / d + p->r.norm_eps) : 1;
-    for (int i = 0; i < d; i++)
+    for (int64_t i = 0; i < d; i++)
         to[i] = from[i] / rms * (norm ? norm[i] : 1);
-    for (int i = 0; i < half; i++) {
-        double angle = (double)position / pow(p->r.theta, 2.0 * i / p->r.rotary_dim);
+    for (int64_t i = 0; i < half; i++) {
+        double angle = (double)position / pow(p->r.theta, 2.0 * (double)i / p->r.rotary_dim);
         double complex turned = CMPLX(to[i], to[i + half]) * cexp(CMPLX(0, angle));
         to[i] = creal(turned);
         to[i + half] = cimag(turned);
     }
-    for (int i = 0; i < d; i++)
+    for (int64_t i = 0; i < d; i++)
         scalar += weight[i] * to[i];
     return scalar;
 }
@@ -115,12 +115,12 @@ static double define_rope(const void *context)
     double scalar = 0;
     for (int64_t row = 0; row < r->rows; row++) {
         const double *from = p->qkv + row * r->qkv_stride;
-        for (int h = 0; h < r->heads; h++) {
+        for (int64_t h = 0; h < r->heads; h++) {
             int64_t at = (row * r->heads + h) * r->head_dim;
             scalar += define_head(p, row % r->tokens, p->q_norm, from + h * r->head_dim,
                                   p->q_weight + at, p->q + at);
         }
-        for (int h = 0; h < r->kv_heads; h++) {
+        for (int64_t h = 0; h < r->kv_heads; h++) {
             int64_t at = (row * r->kv_heads + h) * r->head_dim;
             scalar +=
                 define_head(p, row % r->tokens, p->k_norm, from + r->k_offset + h * r->head_dim,
@@ -134,24 +134,24 @@ static void check_rope_backward(struct host_fixture *f, struct rope_problem *p, 
                                 enum dtype type)
 {
     const struct rope *r = &p->r;
-    int64_t count = r->rows * r->qkv_stride;
+    int64_t count = r->rows * r->qkv_stride, d = r->head_dim;
     double *want = doubles_of_bf16(dqkv, count);
     double *want_norm[2] = { get_memory(r->head_dim, 8), get_memory(r->head_dim, 8) };
     float *float_norm[2] = { get_memory(r->head_dim, 4), get_memory(r->head_dim, 4) };
     for (int64_t i = 0; i < count; i++) {
         int64_t column = i % r->qkv_stride;
-        if (column < r->heads * r->head_dim ||
-            (column >= r->k_offset && column < r->k_offset + r->kv_heads * r->head_dim))
+        if (column < r->heads * d ||
+            (column >= r->k_offset && column < r->k_offset + r->kv_heads * d))
             want[i] = slope(define_rope, p, &p->qkv[i], 1e-5);
     }
-    for (int i = 0; i < r->head_dim && p->q_norm; i++) {
+    for (int64_t i = 0; i < r->head_dim && p->q_norm; i++) {
         want_norm[0][i] = slope(define_rope, p, &p->q_norm[i], 1e-5);
         want_norm[1][i] = slope(define_rope, p, &p->k_norm[i], 1e-5);
     }
     struct rope_gradient g = { *r, dqkv, float_norm[0], float_norm[1], type };
     assert_int_equal(f->ops->rope_backward(f->backend, STREAM_COMPUTE, &g, &f->diags), 0);
     assert_rms_bf16(dqkv, want, count, 0.5);
-    for (int i = 0; i < 2; i++) {
+    for (int64_t i = 0; i < 2; i++) {
         if (type == DTYPE_FP32)
             assert_rms_float(float_norm[i], want_norm[i], r->head_dim, 1e-5);
         else
@@ -166,9 +166,18 @@ static void check_rope_backward(struct host_fixture *f, struct rope_problem *p, 
 static void check_rope(struct host_fixture *f, int rotary_dim, bool norms, int gate,
                        enum dtype type)
 {
-    enum { HEADS = 3, KV_HEADS = 1, HEAD = 12, TOKENS = 4 };
+    enum {
+        HEADS = 3,
+        KV_HEADS = 1,
+        HEAD = 12,
+        TOKENS = 4,
+        Q_WIDTH = HEADS * HEAD,
+        KV_WIDTH = KV_HEADS * HEAD,
+        Q_COUNT = ROWS * Q_WIDTH,
+        K_COUNT = ROWS * KV_WIDTH
+    };
     uint64_t seed = 22;
-    int64_t stride = HEADS * HEAD + gate + 2 * KV_HEADS * HEAD, count = ROWS * stride;
+    int64_t stride = Q_WIDTH + gate + 2 * KV_WIDTH, count = ROWS * stride;
     bf16 *qkv = random_bf16(&seed, count, 1), *dqkv = random_bf16(&seed, count, 1);
     bf16 *q_norm = random_bf16(&seed, HEAD, 1), *k_norm = random_bf16(&seed, HEAD, 1);
     struct rope r = { ROWS,
@@ -183,10 +192,10 @@ static void check_rope(struct host_fixture *f, int rotary_dim, bool norms, int g
                       norms ? k_norm : NULL,
                       qkv,
                       stride,
-                      HEADS * HEAD + gate,
+                      Q_WIDTH + gate,
                       NULL,
                       NULL };
-    int64_t q_count = ROWS * HEADS * HEAD, k_count = ROWS * KV_HEADS * HEAD;
+    int64_t q_count = Q_COUNT, k_count = K_COUNT;
     r.q = get_memory(q_count, sizeof(bf16));
     r.k = get_memory(k_count, sizeof(bf16));
     struct rope_problem p = { r,
@@ -198,7 +207,7 @@ static void check_rope(struct host_fixture *f, int rotary_dim, bool norms, int g
                               get_memory(q_count, 8),
                               get_memory(k_count, 8) };
     for (int64_t i = 0; i < q_count; i++)
-        p.q_weight[i] = double_of(dqkv[i / (HEADS * HEAD) * stride + i % (HEADS * HEAD)]);
+        p.q_weight[i] = double_of(dqkv[i / Q_WIDTH * stride + i % Q_WIDTH]);
     for (int64_t i = 0; i < k_count; i++)
         p.k_weight[i] = double_of(dqkv[i / HEAD * stride + r.k_offset + i % HEAD]);
     (void)define_rope(&p);
@@ -242,28 +251,29 @@ static double define_swiglu(const void *context)
 static void check_swiglu(struct host_fixture *f, int64_t width, bool weighted)
 {
     uint64_t seed = 23;
-    bf16 *h = random_bf16(&seed, ROWS * 2 * width, 3), *da = random_bf16(&seed, ROWS * width, 1);
-    bf16 *a = get_memory(ROWS * width, sizeof *a);
+    int64_t count = ROWS * width;
+    bf16 *h = random_bf16(&seed, 2 * count, 3), *da = random_bf16(&seed, count, 1);
+    bf16 *a = get_memory(count, sizeof *a);
     float *row_weight = random_floats(&seed, ROWS, 1), *d_row = get_memory(ROWS, sizeof *d_row);
-    for (int r = 0; r < ROWS && !weighted; r++)
+    for (int64_t r = 0; r < ROWS && !weighted; r++)
         row_weight[r] = 1;
-    struct swiglu_problem p = { width, doubles_of_bf16(h, ROWS * 2 * width),
-                                doubles_of_floats(row_weight, ROWS),
-                                doubles_of_bf16(da, ROWS * width), get_memory(ROWS * width, 8) };
-    double *want_h = get_memory(ROWS * 2 * width, 8), want_row[ROWS];
+    struct swiglu_problem p = { width, doubles_of_bf16(h, 2 * count),
+                                doubles_of_floats(row_weight, ROWS), doubles_of_bf16(da, count),
+                                get_memory(count, 8) };
+    double *want_h = get_memory(2 * count, 8), want_row[ROWS];
     (void)define_swiglu(&p);
     const float *given = weighted ? row_weight : NULL;
     assert_int_equal(
         f->ops->swiglu(f->backend, STREAM_COMPUTE, ROWS, width, h, given, a, &f->diags), 0);
-    assert_rms_bf16(a, p.a, ROWS * width, 1);
-    for (int64_t i = 0; i < ROWS * 2 * width; i++)
+    assert_rms_bf16(a, p.a, count, 1);
+    for (int64_t i = 0; i < 2 * count; i++)
         want_h[i] = slope(define_swiglu, &p, &p.h[i], 1e-5);
-    for (int r = 0; r < ROWS; r++)
+    for (int64_t r = 0; r < ROWS; r++)
         want_row[r] = slope(define_swiglu, &p, &p.row_weight[r], 1e-5);
     assert_int_equal(f->ops->swiglu_backward(f->backend, STREAM_COMPUTE, ROWS, width, da, given, h,
                                              weighted ? d_row : NULL, &f->diags),
                      0);
-    assert_rms_bf16(h, want_h, ROWS * 2 * width, 1);
+    assert_rms_bf16(h, want_h, 2 * count, 1);
     if (weighted)
         assert_rms_float(d_row, want_row, ROWS, 1e-5);
     void *owned[] = { h, da, a, row_weight, d_row, p.h, p.row_weight, p.weight, p.a, want_h };

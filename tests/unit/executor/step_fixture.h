@@ -1,0 +1,45 @@
+/* step_fixture.h - small models, plans made without a planner, and a training step run on the ranks
+ * at hand or on this rank alone. For tests started by mpirun. */
+#ifndef RANKFIT_TESTS_UNIT_EXECUTOR_STEP_FIXTURE_H
+#define RANKFIT_TESTS_UNIT_EXECUTOR_STEP_FIXTURE_H
+
+#include "executor/runtime/dump.h"
+#include "executor/runtime/trainer.h"
+
+enum { SEQ_TOKENS = 24 };
+
+/* MoE: 2 layers of 8 experts top 2 and a gated shared one, head norms. Dense: 2 layers, tied. */
+void step_moe_model(struct model *ret);
+void step_dense_model(struct model *ret);
+
+/* Degrees of a plan; zeros mean 1. */
+struct step_layout {
+    int fsdp, d_rep, ep, e_fsdp, e_rep;
+    int micro_batch, micro_batches;
+    enum sharding sharding;
+    int prefetch_units, comm_streams;
+};
+void step_plan(struct plan *ret, const struct model *model, const struct step_layout *layout,
+               const char *routing);
+
+/* What a run leaves at rank 0. */
+struct step_run {
+    struct dump dump; /* of the first step */
+    double loss[3], norm[3];
+    struct arena_record memory;
+};
+
+/* Runs up to 3 steps; fails the test with the diagnostics when it cannot. */
+void step_run(struct fabric *fabric, const struct plan *plan, int steps, struct step_run *ret);
+
+/* A world of this rank alone beside the real one. */
+struct fabric *step_alone(struct fabric *fabric);
+void step_alone_close(struct fabric *alone);
+
+/* The processes of this test; opened by step_main before the tests run. */
+extern struct fabric *step_fabric;
+struct CMUnitTest;
+int step_main(int argc, char **argv, const char *name, const struct CMUnitTest *tests,
+              unsigned long count);
+
+#endif
