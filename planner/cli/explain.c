@@ -112,15 +112,26 @@ static void print_document(json_t *document, bool as_json)
     json_array_foreach(json_object_get(document, "entries"), index, entry) print_entry(entry);
 }
 
-/* Machines and models are files: a name that ships, or a path. */
+/* A name of data that ships, or a path; machines and models are files. */
 static bool is_data(const char *kind, const char *name)
 {
     char path[4096];
-    struct stat info;
     struct diag_list ignored = { 0 };
-    if (stat(name, &info) == 0 || strchr(name, '/'))
-        return strcmp(kind, "models") == 0;
     return file_find_data(kind, name, path, sizeof path, &ignored) == 0;
+}
+
+/* Whether the file of that name reads as a machine; if not, it is taken for a model. */
+static bool is_machine(const char *name)
+{
+    struct hardware hardware = { 0 };
+    struct diag_list ignored = { 0 };
+    return is_data("hardware", name) && hardware_load(name, &hardware, &ignored) == 0;
+}
+
+static bool is_model(const char *name)
+{
+    struct stat info;
+    return stat(name, &info) == 0 || strchr(name, '/') || is_data("models", name);
 }
 
 static json_t *explain_model(const char *name, struct diag_list *reterr)
@@ -199,9 +210,9 @@ int command_explain(const struct options *options, struct diag_list *reterr)
             return EXIT_QUESTION;
     }
     json_t *document = explain_words(name, subject ? &subject->prediction : NULL);
-    if (!document && is_data("hardware", name))
+    if (!document && is_machine(name))
         document = explain_machine(name, reterr);
-    else if (!document && is_data("models", name))
+    else if (!document && is_model(name))
         document = explain_model(name, reterr);
     int status = document ? EXIT_ANSWERED : EXIT_QUESTION;
     if (document)

@@ -1,0 +1,165 @@
+/* The whole loop on local ranks: plan, run, compare. Needs mpirun and rankfit-host; without them
+ * the test is skipped. */
+#include "tests/e2e/program.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SKIPPED = 77 };
+
+#define TINY                                                                                       \
+    "--model tiny-moe --hardware host --gpus 2 --seq 128 --set ep=2 --set tp=1 --set pp=1"         \
+    " --set cp=1 --set sharding=fsdp"
+
+static void expect(const char *command, int status, struct program_result *ret)
+{
+    program_run(command, ret);
+    if (ret->status != status)
+        print_error("%s\nexit status %d, not %d\n%s\n%s", command, ret->status, status, ret->out,
+                    ret->err);
+    assert_int_equal(ret->status, status);
+}
+
+static void check_measured_rank(json_t *rank, size_t steps)
+{
+    static const char *const keys[] = { "rank", "arena_live_bytes", "arena_extent_bytes",
+                                        "device_bytes", "rss_bytes" };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        (void)number_at(rank, keys[i]);
+    assert_true(number_at(rank, "arena_live_bytes") > 0);
+    assert_true(number_at(rank, "arena_extent_bytes") >= number_at(rank, "arena_live_bytes"));
+    assert_int_equal(json_array_size(json_at(rank, "loss")), steps);
+    assert_int_equal(json_array_size(json_at(rank, "step_seconds")), steps);
+    assert_true(isfinite(number_at(rank, "loss.0")));
+    assert_true(json_array_size(json_at(rank, "routed_rows")) > 0);
+    assert_true(json_is_object(json_at(rank, "phase_seconds")));
+    double live = 0;
+    size_t index;
+    json_t *item;
+    json_array_foreach(json_at(rank, "items"), index, item)
+    {
+        live += number_at(item, "bytes");
+        assert_true(number_at(item, "max_bytes") >= number_at(item, "bytes"));
+    }
+    assert_true(live == number_at(rank, "arena_live_bytes"));
+}
+
+static void quickstart_runs(void **state)
+{
+    (void)state;
+    size_t index;
+    json_t *rank;
+    json_t *measurement = program_json("run --recipe host-quickstart --json", 0);
+    assert_string_equal(json_string_value(json_at(measurement, "schema")), "rankfit.measurement/1");
+    assert_string_equal(json_string_value(json_at(measurement, "backend")), "host");
+    assert_int_equal(json_array_size(json_at(measurement, "ranks")), 4);
+    json_array_foreach(json_at(measurement, "ranks"), index, rank) check_measured_rank(rank, 3);
+    json_decref(measurement);
+}
+
+/* The plan is run from its file, its measurement kept and compared: exit 0, all within. */
+static void run_then_compare(void **state)
+{
+    (void)state;
+    struct program_result result;
+    expect("\"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null && "
+           "\"$RANKFIT\" run $TMP/p.yaml --steps 2 -o $TMP/m.json 2>$TMP/talk && "
+           "\"$RANKFIT\" compare $TMP/p.yaml $TMP/m.json",
+           0, &result);
+    assert_non_null(strstr(result.out, "rank 0"));
+    assert_non_null(strstr(result.out, "rank 1"));
+    assert_non_null(strstr(result.out, "checkpoints"));
+    assert_non_null(strstr(result.out, "within tolerance"));
+    assert_null(strstr(result.out, "OUT"));
+    program_done(&result);
+}
+
+/* A tolerance of nothing is out of reach for the arena's rounding or exact: the status says which;
+ * a tolerance for the time that no machine meets says no. */
+static void compare_says_no(void **state)
+{
+    (void)state;
+    struct program_result result;
+    expect("\"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null && "
+           "\"$RANKFIT\" run $TMP/p.yaml --steps 1 -o $TMP/m.json >/dev/null 2>&1 && "
+           "sed 's/\"arena_live_bytes\": [0-9]*/\"arena_live_bytes\": 1000/' $TMP/m.json "
+           ">$TMP/other.json && \"$RANKFIT\" compare $TMP/p.yaml $TMP/other.json",
+           1, &result);
+    assert_non_null(strstr(result.out, "out of tolerance"));
+    program_done(&result);
+}
+
+static void another_plan_is_refused(void **state)
+{
+    (void)state;
+    struct program_result result;
+    expect("\"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null && "
+           "\"$RANKFIT\" plan " TINY " --seq 256 -o $TMP/q.yaml >/dev/null 2>&1; "
+           "\"$RANKFIT\" plan " TINY " --micro-batch 2 -o $TMP/q.yaml >/dev/null && "
+           "\"$RANKFIT\" run $TMP/p.yaml --steps 1 -o $TMP/m.json >/dev/null 2>&1 && "
+           "\"$RANKFIT\" compare $TMP/q.yaml $TMP/m.json",
+           2, &result);
+    assert_non_null(strstr(result.err, "another plan"));
+    program_done(&result);
+}
+
+/* Under an outer mpirun every process becomes one rank; rank 0 tells, once. */
+static void outer_launcher(void **state)
+{
+    (void)state;
+    struct program_result result;
+    expect("export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; "
+           "\"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null && "
+           "mpirun -np 2 --oversubscribe --bind-to none \"$RANKFIT\" run $TMP/p.yaml --steps 1 "
+           "--json 2>/dev/null >$TMP/m.json && \"$RANKFIT\" compare $TMP/p.yaml $TMP/m.json",
+           0, &result);
+    program_done(&result);
+    expect("export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; "
+           "\"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null && "
+           "mpirun -q -np 1 --oversubscribe \"$RANKFIT\" run $TMP/p.yaml",
+           2, &result);
+    assert_non_null(strstr(result.err, "the plan is for 2 ranks, the launcher started 1"));
+    program_done(&result);
+}
+
+/* A text file is trained on as bytes; nothing temporary is left behind. */
+static void trains_on_a_file(void **state)
+{
+    (void)state;
+    struct program_result result;
+    expect("seq 1 2000 >$TMP/text; mkdir $TMP/t; "
+           "TMPDIR=$TMP/t \"$RANKFIT\" run " TINY " --data $TMP/text --steps 2 >$TMP/out 2>&1 || "
+           "{ cat $TMP/out; exit 1; }; ls -A $TMP/t",
+           0, &result);
+    assert_string_equal(result.out, "");
+    program_done(&result);
+}
+
+static bool can_run(void)
+{
+    struct program_result result;
+    program_run("command -v mpirun && test -x \"$RANKFIT_LIBEXEC/rankfit-host\"", &result);
+    int status = result.status;
+    program_done(&result);
+    return status == 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(quickstart_runs), cmocka_unit_test(run_then_compare),
+        cmocka_unit_test(compare_says_no), cmocka_unit_test(another_plan_is_refused),
+        cmocka_unit_test(outer_launcher),  cmocka_unit_test(trains_on_a_file),
+    };
+    if (!can_run())
+        return SKIPPED;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
