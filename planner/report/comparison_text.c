@@ -1,5 +1,6 @@
 #include "planner/report/comparison_text.h"
 
+#include "base/text.h"
 #include "base/units.h"
 #include "planner/report/table.h"
 
@@ -24,26 +25,70 @@ static void print_figure(struct table *table, struct scale scale, const char *na
     table_cell(table, "%s", !figure->judged ? "" : figure->within ? "within" : "OUT");
 }
 
+static bool same_figure(const struct figure *a, const struct figure *b)
+{
+    return a->planned_bytes == b->planned_bytes && a->predicted_bytes == b->predicted_bytes &&
+           a->measured_bytes == b->measured_bytes;
+}
+
+static bool same_figures(const struct compared_rank *a, const struct compared_rank *b)
+{
+    for (int i = 0; i < ITEM_COUNT; i++)
+        if (!same_figure(&a->items[i], &b->items[i]))
+            return false;
+    return same_figure(&a->arena, &b->arena) && same_figure(&a->device, &b->device);
+}
+
+/* The first rank with these very figures; itself when there is none before it. */
+static size_t first_alike(const struct comparison *comparison, size_t index)
+{
+    size_t first = 0;
+    while (!same_figures(&comparison->ranks[first], &comparison->ranks[index]))
+        first++;
+    return first;
+}
+
+/* "rank 2", or "ranks 0-1,3" where several have the same figures. */
+static void print_ranks(const struct comparison *comparison, size_t first, FILE *out)
+{
+    char text[TEXT_WIDTH];
+    size_t used = 0;
+    int count = 0, last = 0;
+    bool run = false;
+    for (size_t i = first; i < comparison->rank_count; i++) {
+        int rank = comparison->ranks[i].rank;
+        if (first_alike(comparison, i) != first)
+            continue;
+        bool next = count > 0 && rank == last + 1;
+        if (run && !next)
+            text_append(text, sizeof text, &used, "-%d", last);
+        if (!next)
+            text_append(text, sizeof text, &used, "%s%d", count > 0 ? "," : "", rank);
+        run = next;
+        last = rank;
+        count++;
+    }
+    if (run)
+        text_append(text, sizeof text, &used, "-%d", last);
+    (void)fprintf(out, "%s %s\n", count > 1 ? "ranks" : "rank", text);
+}
+
 static void print_rank(const struct comparison *comparison, const struct compared_rank *rank,
                        FILE *out)
 {
     struct table table = { .columns = 6, .left = 1u | 1u << 5 };
     struct scale scale = scale_for(rank->arena.measured_bytes);
-    char label[32];
-    (void)snprintf(label, sizeof label, "rank %d", rank->rank);
+    static const char *const heads[] = { "planned", "predicted", "measured", "error", "" };
     table_cell(&table, "%s", scale.unit);
-    table_cell(&table, "planned");
-    table_cell(&table, "predicted");
-    table_cell(&table, "measured");
-    table_cell(&table, "error");
-    table_cell(&table, "%s", "");
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        table_cell(&table, "%s", heads[i]);
     for (int i = 0; i < ITEM_COUNT; i++)
         if (rank->items[i].predicted_bytes > 0 || rank->items[i].measured_bytes > 0)
             print_figure(&table, scale, item_infos[i].name, &rank->items[i]);
     print_figure(&table, scale, "arena at the peak", &rank->arena);
     if (comparison->on_device)
         print_figure(&table, scale, "device", &rank->device);
-    table_print(&table, label, out);
+    table_print(&table, "", out);
     table_done(&table);
 }
 
@@ -61,8 +106,12 @@ static void print_time(const struct comparison *comparison, FILE *out)
 void report_comparison_text(const struct comparison *comparison, struct text_style style)
 {
     FILE *out = style.out;
-    for (size_t i = 0; i < comparison->rank_count; i++)
+    for (size_t i = 0; i < comparison->rank_count; i++) {
+        if (first_alike(comparison, i) != i)
+            continue;
+        print_ranks(comparison, i, out);
         print_rank(comparison, &comparison->ranks[i], out);
+    }
     print_time(comparison, out);
     const char *colour = !style.colour ? "" : comparison->within ? "\033[32m" : "\033[31m";
     (void)fprintf(out, "%s%-*s%s%s", colour, TEXT_MARGIN, "verdict",
@@ -74,5 +123,5 @@ void report_comparison_text(const struct comparison *comparison, struct text_sty
                       100 * comparison->worst_error);
     (void)fputc('\n', out);
     if (comparison->cause[0])
-        text_wrap("cause", comparison->cause, 0, out);
+        text_wrap(comparison->within ? "note" : "cause", comparison->cause, 0, out);
 }
