@@ -42,12 +42,13 @@ static void loads_init(const struct budget_input *in, struct loads *ret)
         struct rows_received rows = dispatch_rows(in, rank);
         if (load_find(ret, rows) >= 0)
             continue;
-        int at = ret->count < room ? ret->count++ : room - 1;
-        bool joins = i > 0 && at == ret->count - 1 && ret->items[at].rows.point > rows.point;
-        if (!joins) {
-            ret->items[at].ep = i;
-            ret->items[at].rows = rows;
-        }
+        bool full = ret->count == room;
+        if (!full)
+            ret->count++;
+        else if (ret->items[room - 1].rows.point > rows.point)
+            continue;
+        ret->items[ret->count - 1].ep = i;
+        ret->items[ret->count - 1].rows = rows;
     }
 }
 
@@ -96,6 +97,11 @@ static int ranks_a_stage(const struct layout *l)
     return layout_world(l) / l->pp;
 }
 
+static int ep_coordinate(const struct layout *l, int rank)
+{
+    return rank / l->etp % l->ep;
+}
+
 /* The fullest layer's rows of a measured rank, and each layer's largest over its micro-batches. */
 static uint64_t measured_rows(const struct measured_rank *m, const struct stage *stage,
                               uint64_t absent, uint64_t *layers)
@@ -131,7 +137,7 @@ static void measured_compute(const struct budget_input *in, struct rank_budget *
     fill(&result, ret);
     ret->rank = rank;
     ret->stage = stage.index;
-    ret->ep_coordinate = rank / l->etp % l->ep;
+    ret->ep_coordinate = ep_coordinate(l, rank);
     ret->routed_rows = ret->routed_rows_upper = most;
     ret->peak_upper_bytes = with_doubt(&result);
 }
@@ -186,22 +192,32 @@ void budget_worst(const struct budget_input *in, struct rank_budget *ret)
     }
 }
 
+static int groups_a_stage(const struct budget_input *in, const struct budget *budget)
+{
+    return budget->count / in->choices->layout.pp;
+}
+
+/* Index among a stage's groups of one expert-parallel coordinate. */
+static int load_of(const struct budget_input *in, const struct budget *budget, int ep)
+{
+    int groups = groups_a_stage(in, budget);
+    if (groups <= 1)
+        return 0;
+    struct rows_received rows = dispatch_rows(in, ep);
+    for (int i = 0; i < groups; i++)
+        if (budget->groups[i].routed_rows == rows.point &&
+            budget->groups[i].routed_rows_upper == rows.upper)
+            return i;
+    return groups - 1;
+}
+
 int budget_group_of(const struct budget_input *in, const struct budget *budget, int rank)
 {
     const struct layout *l = &in->choices->layout;
     if (in->measured || budget->count == 0)
         return 0;
-    int stage = rank / ranks_a_stage(l), per_stage = budget->count / l->pp;
-    if (per_stage <= 1)
-        return stage * per_stage;
-    int ep = rank / l->etp % l->ep;
-    struct rows_received rows = dispatch_rows(in, ep);
-    for (int i = 0; i < per_stage; i++) {
-        const struct rank_budget *g = &budget->groups[stage * per_stage + i];
-        if (g->routed_rows == rows.point && g->routed_rows_upper == rows.upper)
-            return stage * per_stage + i;
-    }
-    return (stage + 1) * per_stage - 1;
+    return rank / ranks_a_stage(l) * groups_a_stage(in, budget) +
+           load_of(in, budget, ep_coordinate(l, rank));
 }
 
 static void append_range(char *ret, size_t size, int from, int to)
@@ -217,7 +233,8 @@ static void append_range(char *ret, size_t size, int from, int to)
 void budget_group_ranks(const struct budget_input *in, const struct budget *budget, int group,
                         char *ret, size_t size)
 {
-    int world = layout_world(&in->choices->layout), from = -1;
+    const struct layout *l = &in->choices->layout;
+    int from = -1, per_stage = groups_a_stage(in, budget), last_ep = -1, load = 0;
     if (size == 0)
         return;
     ret[0] = '\0';
@@ -225,8 +242,15 @@ void budget_group_ranks(const struct budget_input *in, const struct budget *budg
         append_range(ret, size, in->measured->rank, in->measured->rank);
         return;
     }
-    for (int rank = 0; rank <= world; rank++) {
-        bool member = rank < world && budget_group_of(in, budget, rank) == group;
+    if (per_stage < 1)
+        return;
+    int first = group / per_stage * ranks_a_stage(l), end = first + ranks_a_stage(l);
+    for (int rank = first; rank <= end; rank++) {
+        int ep = ep_coordinate(l, rank);
+        if (ep != last_ep)
+            load = load_of(in, budget, ep);
+        last_ep = ep;
+        bool member = rank < end && load == group % per_stage;
         if (member && from < 0)
             from = rank;
         if (!member && from >= 0) {

@@ -37,8 +37,8 @@ static void allgather_kv(const struct view *v, struct context_bytes *ret)
 static void ulysses(const struct view *v, uint64_t ranks, struct context_bytes *ret)
 {
     uint64_t kv = v->kv > ranks ? v->kv : ranks;
-    uint64_t qkv = mul_sat(2 * v->tokens, add_sat(v->query, 2 * kv * v->dim));
-    uint64_t o = mul_sat(2 * v->tokens, v->query);
+    uint64_t qkv = mul3_sat(2, v->tokens, add_sat(v->query, 2 * kv * v->dim));
+    uint64_t o = mul3_sat(2, v->tokens, v->query);
     ret->forward = add_sat(qkv, o);
     ret->backward = add_sat(mul_sat(2, qkv), mul_sat(2, o));
 }

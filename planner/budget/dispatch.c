@@ -3,6 +3,8 @@
 
 #include "base/checked.h"
 
+#include <limits.h>
+
 static const double bound_quantile = 0.9999;
 
 static struct routing_shape routing_shape_of(const struct budget_input *in)
@@ -51,11 +53,12 @@ struct rows_received dispatch_rows(const struct budget_input *in, int ep_rank)
 static int chunk_count(const struct budget_input *in)
 {
     const struct primitives *p = &in->choices->primitives;
-    if (p->moe == MOE_CHUNKED)
-        return p->moe_chunks > 1 ? p->moe_chunks : 1;
-    if (p->moe == MOE_CAPPED)
-        return (int)div_up(norm_tokens(in), capped_tokens(in) ? capped_tokens(in) : 1);
-    return 1;
+    uint64_t tokens = capped_tokens(in), chunks = 1;
+    if (p->moe == MOE_CHUNKED && p->moe_chunks > 1)
+        return p->moe_chunks;
+    if (p->moe == MOE_CAPPED && tokens > 0)
+        chunks = div_up(norm_tokens(in), tokens);
+    return chunks < INT_MAX ? (int)chunks : INT_MAX;
 }
 
 /* Chunked: buffers of two chunks on two streams, expert tensors of one; a replay keeps the expert
@@ -64,8 +67,8 @@ void dispatch_init(const struct budget_input *in, uint64_t received, struct disp
 {
     const struct primitives *p = &in->choices->primitives;
     int chunks = chunk_count(in);
-    uint64_t n = (uint64_t)(chunks > 0 ? chunks : 1);
-    ret->chunks = (int)n;
+    uint64_t n = (uint64_t)chunks;
+    ret->chunks = chunks;
     ret->sent = sent_rows(in);
     ret->received = received;
     ret->chunk_sent = div_up(ret->sent, n);
