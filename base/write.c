@@ -89,8 +89,10 @@ static int open_output(struct file_output *output)
 int file_output_begin(const char *path, struct file_output **ret, struct diag_list *reterr)
 {
     *ret = NULL;
-    if (!*path)
-        return diag_error(reterr, (struct pos){ .file = NULL }, "no file name to write to");
+    if (!*path) {
+        (void)diag_error(reterr, (struct pos){ .file = NULL }, "no file name to write to");
+        return -1;
+    }
     struct file_output *output = calloc(1, sizeof *output);
     int error = output ? 0 : ENOMEM;
     if (!error && text_copy(output->path, sizeof output->path, path) < 0)
@@ -102,7 +104,8 @@ int file_output_begin(const char *path, struct file_output **ret, struct diag_li
         return 0;
     }
     free(output);
-    return cannot_write(path, error, reterr);
+    (void)cannot_write(path, error, reterr);
+    return -1;
 }
 
 int file_output_append(struct file_output *output, const void *data, size_t bytes,

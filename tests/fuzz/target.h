@@ -18,9 +18,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 enum { FUZZ_PATH_BYTES = 64 };
 int fuzz_file(const uint8_t *data, size_t bytes, char *ret);
 
-/* Aborts unless `kept`, saying which promise was broken and what the diagnostics were. errors may
- * be NULL. */
-void fuzz_require(bool kept, const char *promise, const struct diag_list *errors);
+/* Aborts, saying which promise was broken and what the diagnostics were. errors may be NULL. */
+_Noreturn void fuzz_broken(const char *promise, const struct diag_list *errors);
+
+static inline void fuzz_require(bool kept, const char *promise, const struct diag_list *errors)
+{
+    if (!kept)
+        fuzz_broken(promise, errors);
+}
 
 /* Aborts unless a reader's status agrees with its diagnostics: an error is told, and what is told
  * as an error is one. */
