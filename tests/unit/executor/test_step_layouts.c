@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -53,8 +54,9 @@ static double difference(const struct dump_tensor *got, const struct dump_tensor
 static void compare(const struct step_run *got, const struct step_run *want,
                     const struct layout_case *c)
 {
-    /* bf16 stores rows that do not depend on the layout; what remains is the order of fp32 sums */
-    const double tolerance = 2e-5;
+    /* a token's row does not depend on the layout, down to the last bit; what remains is the order
+     * in which fp32 gradients are summed */
+    const double tolerance = 2e-6;
     double worst = 0;
 
     assert_int_equal(got->dump.count, want->dump.count);
@@ -66,13 +68,14 @@ static void compare(const struct step_run *got, const struct step_run *want,
         assert_int_equal(tensor->elements, expected->elements);
         double error = difference(tensor, expected);
         worst = error > worst ? error : worst;
-        if (!(error <= tolerance))
+        bool exact = strcmp(expected->name, dump_hidden_name) == 0;
+        if (!(error <= (exact ? 0 : tolerance)))
             fail_msg("world %d sharding %d ep %d: %s differs by %g", c->world,
                      (int)c->layout.sharding, c->layout.ep, expected->name, error);
     }
     for (int step = 0; step < 3; step++) {
         double relative = fabs(got->loss[step] - want->loss[step]) / want->loss[step];
-        if (!(relative <= 1e-5))
+        if (!(relative <= 1e-6))
             fail_msg("step %d: loss %.9g, one rank %.9g", step + 1, got->loss[step],
                      want->loss[step]);
         assert_true(fabs(got->norm[step] / want->norm[step] - 1) <= 1e-3);
