@@ -298,13 +298,37 @@ static void test_swiglu_far_out(void **state)
     assert_true(fabs(double_of(a[1])) < 1e-30);
 }
 
+static double define_sigmoid(const void *context)
+{
+    return 1 / (1 + exp(-*(const double *)context));
+}
+
+static void test_sigmoid(void **state)
+{
+    struct host_fixture *f = *state;
+    uint64_t seed = 24;
+    float *values = random_floats(&seed, ROWS, 2), *gradient = random_floats(&seed, ROWS, 1);
+    double want[ROWS], want_gradient[ROWS];
+    for (int r = 0; r < ROWS; r++) {
+        double x = (double)values[r];
+        want[r] = define_sigmoid(&x);
+        want_gradient[r] = (double)gradient[r] * slope(define_sigmoid, &x, &x, 1e-5);
+    }
+    assert_int_equal(f->ops->sigmoid(f->backend, STREAM_COMPUTE, ROWS, values, &f->diags), 0);
+    assert_rms_float(values, want, ROWS, 1e-6);
+    assert_int_equal(
+        f->ops->sigmoid_backward(f->backend, STREAM_COMPUTE, ROWS, values, gradient, &f->diags), 0);
+    assert_rms_float(gradient, want_gradient, ROWS, 1e-6);
+    free(values);
+    free(gradient);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_swiglu),
-        cmocka_unit_test(test_swiglu_far_out),
+        cmocka_unit_test(test_norm),    cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_swiglu),  cmocka_unit_test(test_swiglu_far_out),
+        cmocka_unit_test(test_sigmoid),
     };
     return cmocka_run_group_tests(tests, host_fixture_open, host_fixture_close);
 }
