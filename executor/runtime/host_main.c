@@ -82,6 +82,9 @@ static bool question_is_wrong(struct host_run *run)
         (void)question_check_host(&run->plan, run->options.plan, run->fabric->world, &run->errors);
         open_data(run);
     }
+    (void)question_check_output(run->options.measurement, &run->errors);
+    if (run->options.dump)
+        (void)question_check_output(run->options.dump, &run->errors);
     return any_errors(run);
 }
 

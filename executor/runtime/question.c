@@ -1,6 +1,10 @@
 #include "executor/runtime/question.h"
 #include "base/layout/capability.h"
 
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
 static int check_world(const struct plan *plan, const char *path, int world,
                        struct diag_list *reterr)
 {
@@ -19,4 +23,22 @@ int question_check_host(const struct plan *plan, const char *path, int world,
     int worlds = check_world(plan, path, world, reterr);
     int able = capability_check(BACKEND_HOST, &plan->model, &plan->choices, reterr);
     return worlds == 0 && able == 0 ? 0 : -1;
+}
+
+int question_check_output(const char *path, struct diag_list *reterr)
+{
+    char folder[4096] = ".";
+    const char *slash = strrchr(path, '/');
+    size_t length = slash ? (size_t)(slash - path) + 1 : 0;
+
+    if (length >= sizeof folder)
+        return diag_error(reterr, (struct pos){ .file = path }, "the path is too long");
+    if (length > 0) {
+        memcpy(folder, path, length);
+        folder[length] = '\0';
+    }
+    if (access(folder, W_OK | X_OK) == 0)
+        return 0;
+    return diag_error(reterr, (struct pos){ .file = path }, "cannot be written: %s",
+                      strerror(errno));
 }

@@ -71,8 +71,10 @@ void state_micro_batch(struct state *state)
 void state_unit_begin(struct state *state, int unit)
 {
     int ahead = state->work->plan->choices.primitives.prefetch_units;
-    int position = ++state->position;
 
+    if (state->work->failed)
+        return;
+    int position = ++state->position;
     if (position >= state->use_count || unit_of_use(state, position) != unit) {
         state->work->failed = true;
         diag_error(state->work->errors, (struct pos){ 0 }, "unit %d used out of order", unit);
