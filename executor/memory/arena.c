@@ -68,19 +68,39 @@ static uint64_t rounded(uint64_t bytes)
     return round_up_to(bytes, ARENA_ALIGNMENT);
 }
 
+/* The largest live owners; the ledger rests during the dry pass, so the takes are asked. */
+static void describe_live(const struct arena *arena, char *ret, size_t size)
+{
+    struct ledger live = arena->ledger;
+    for (uint32_t i = 0; i < arena->count && arena->dry; i++)
+        if (arena->takes[i].live)
+            live.owner_live[arena->takes[i].owner_now] += arena->takes[i].live_bytes;
+    ledger_describe(&live, ret, size);
+}
+
 /* Reports `what` happened to a take of `owner`, with the phase, and the largest owners as hint. */
 static int fail(struct arena *arena, enum owner owner, const char *what, uint64_t bytes,
                 uint64_t limit, struct diag_list *reterr)
 {
     char wanted[32], allowed[32], live[200];
     arena->failed = true;
-    ledger_describe(&arena->ledger, live, sizeof live);
+    describe_live(arena, live, sizeof live);
     (void)diag_error(reterr, nowhere, "memory for '%s': %s: %s bytes wanted, %s there, during %s",
                      owner_infos[owner].name, what,
                      units_format_count(wanted, sizeof wanted, bytes),
                      units_format_count(allowed, sizeof allowed, limit),
                      arena->ledger.phase[0] ? arena->ledger.phase : "setup");
     return diag_hint(reterr, "live, in bytes: %s", live);
+}
+
+/* The same for the whole: every tensor of setup and step in one reservation. */
+static int fail_whole(struct arena *arena, const char *what, struct diag_list *reterr)
+{
+    char extent[32], live[200];
+    describe_live(arena, live, sizeof live);
+    (void)diag_error(reterr, nowhere, "%s: %s bytes for setup and step together", what,
+                     units_format_count(extent, sizeof extent, arena->extent));
+    return diag_hint(reterr, "resident, in bytes: %s", live);
 }
 
 void arena_mark_step(struct arena *arena)
@@ -271,14 +291,14 @@ int arena_pack(struct arena *arena, struct diag_list *reterr)
     }
     if (check_lifetimes(arena, reterr))
         return -1;
-    if (place(arena) || bytes_overflowed(arena->extent))
-        return fail(arena, OWNER_WORKSPACE, "the tensors cannot be packed", arena->extent, 0,
-                    reterr);
+    if (place(arena))
+        return fail_whole(arena, "no host memory to lay the tensors out", reterr);
+    if (bytes_overflowed(arena->extent))
+        return fail_whole(arena, "the tensors are beyond 64 bits", reterr);
     if (arena->extent > 0) {
         arena->block = arena->source.reserve(arena->source.context, arena->extent);
         if (!arena->block)
-            return fail(arena, OWNER_WEIGHTS, "the one reservation cannot be had", arena->extent, 0,
-                        reterr);
+            return fail_whole(arena, "the one reservation cannot be had", reterr);
     }
     arena->dry = false;
     for (uint32_t i = 0; i < arena->mark; i++)

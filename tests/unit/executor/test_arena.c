@@ -358,7 +358,9 @@ static void test_pack_refuses(void **state)
     arena = open_arena(&c); /* more than the source has */
     assert_int_equal(arena_take(arena, OWNER_MASTER, 1025, 1025, &a, &diags), 0);
     assert_int_equal(arena_pack(arena, &diags), -1);
-    assert_non_null(strstr(diags.items[2].what, "reservation"));
+    assert_string_equal(diags.items[2].what, "the one reservation cannot be had: 1,280 bytes for "
+                                             "setup and step together");
+    assert_string_equal(diags.items[2].hint, "resident, in bytes: master weights 1,280");
     assert_int_equal(arena_take(arena, OWNER_MASTER, UINT64_MAX - 5, UINT64_MAX, &b, &diags), -1);
     arena_close(arena);
     assert_int_equal(diags.errors, 4);
