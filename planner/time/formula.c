@@ -10,13 +10,10 @@ enum { TEXT = 32 };
 
 static const char *const how[TIME_ITEM_COUNT] = {
     [TIME_MATMUL] = "dense matmul FLOPs of all passes / (dense bf16 peak x gemm_efficiency)",
-    [TIME_EXPERTS] = "2 x 3 x hidden x expert width a row, 3 passes and replay / (peak x "
-                     "expert_gemm_efficiency, less below 512 rows an expert)",
-    [TIME_ATTENTION] = "causal 2 x tokens x heads x head_dim x seq, backward 2.5 x, / (peak x "
-                       "attention efficiencies)",
+    [TIME_EXPERTS] = "6 x hidden x expert width a row and pass / (peak x expert_gemm_efficiency)",
+    [TIME_ATTENTION] = "causal 2 x tokens x heads x head_dim x seq, backward 2.5 x, / peak reached",
     [TIME_LINEAR_ATTENTION] = "delta_rule_seconds_per_token x tokens x state, backward 2.7 x",
-    [TIME_ELEMENTWISE] = "bytes of the liveness tables written and read / (memory rate x "
-                         "memory_efficiency)",
+    [TIME_ELEMENTWISE] = "bytes of the liveness tables written and read / memory rate reached",
     [TIME_LOSS] = "3 matmuls of tokens x hidden x vocabulary / tp, and the logits' bytes",
     [TIME_EXPOSED_GATHER] = "unit gathers beyond the compute that hides them, and reduce-scatters",
     [TIME_EXPOSED_EXCHANGE] = "2 exchanges a pass of rows x hidden x 2 B, less what chunks hide",

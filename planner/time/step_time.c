@@ -220,7 +220,7 @@ void step_time_compute(const struct budget_input *in, struct step_time *ret)
     const struct layout *l = &in->choices->layout;
     double m = l->micro_batches > 0 ? l->micro_batches : 1, v = l->vpp > 1 ? l->vpp : 1;
     struct model_cost c;
-    struct pass pass;
+    struct pass pass = { 0 };
     double end[TIME_ITEM_COUNT] = { 0 };
     memset(ret, 0, sizeof *ret);
     memset(&c, 0, sizeof c);

@@ -73,7 +73,7 @@ static void state_shares(void **state)
     (void)state;
     uint64_t d[ITEM_COUNT], n = UINT64_C(4) * 256 * 3 * 2048 * 512;
     for (int pp = 1; pp <= 2; pp++) {
-        uint64_t world = 8 * 8, parts = (uint64_t)(pp * 8);
+        uint64_t world = 64, parts = (uint64_t)pp * 8;
         expert_difference(SHARDING_ZERO1, pp, d);
         assert_int_equal(d[ITEM_MASTER] + d[ITEM_MOMENTS], 12 * n / world);
         assert_int_equal(d[ITEM_WEIGHTS] + d[ITEM_GRADIENTS], 6 * n / parts);

@@ -13,7 +13,7 @@
 
 static int pick(uint64_t *seed, int low, int high)
 {
-    return low + (int)random_below(seed, (uint64_t)(high - low + 1));
+    return low + (int)random_below(seed, (uint64_t)high - (uint64_t)low + 1);
 }
 
 static void random_model(uint64_t *seed, struct model *m)

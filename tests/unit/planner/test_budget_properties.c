@@ -16,7 +16,7 @@ static struct budget budget, other;
 
 static int pick(uint64_t *seed, int low, int high)
 {
-    return low + (int)random_below(seed, (uint64_t)(high - low + 1));
+    return low + (int)random_below(seed, (uint64_t)high - (uint64_t)low + 1);
 }
 
 /* A layout over all axes; the delta net and dense layers among the kinds. */

@@ -61,7 +61,7 @@ static void kept_is_what_backward_uses(void **state)
         for (int i = 0; i < ROWS_COUNT; i++)
             shape.rows[i] = 256;
         for (int i = 0; i < WIDTH_COUNT; i++)
-            shape.width[i] = (uint64_t)(i + 1);
+            shape.width[i] = (uint64_t)i + 1;
         shape.when = when;
         if ((when & WHEN_SHARED_GATE) && !(when & WHEN_SHARED))
             continue;

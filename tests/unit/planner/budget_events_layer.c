@@ -1,0 +1,313 @@
+#include "budget_events_step.h"
+
+struct layer {
+    struct step *s;
+    int index;
+    enum mode mode;
+    struct kept *k;
+    uint64_t S, R;
+};
+
+static struct tensor_alive working(struct layer *y, uint64_t bytes)
+{
+    return make(y->s, ITEM_LAYER_WORKING, bytes);
+}
+
+static struct tensor_alive keep(struct layer *y, enum item item, uint64_t bytes)
+{
+    return make(y->s, y->mode == SAVE ? ITEM_LAYER_SAVED : item, bytes);
+}
+
+/* Releases a kept tensor only where nothing is kept. */
+static void unless_kept(struct layer *y, struct tensor_alive *t)
+{
+    if (y->mode == PLAIN)
+        drop(y->s, t);
+}
+
+static void attention_forward(struct layer *y)
+{
+    struct step *s = y->s;
+    struct kept *k = y->k;
+    uint64_t T = s->T;
+    struct tensor_alive n1 = working(y, 2 * T * s->H);
+    k->qkv = keep(y, ITEM_LAYER_WORKING, 2 * T * (s->Q + s->G + 2 * s->K));
+    drop(s, &n1);
+    struct tensor_alive qr = working(y, 2 * T * s->Q), kr = working(y, 2 * T * s->K);
+    k->o = keep(y, ITEM_LAYER_WORKING, 2 * T * s->Q);
+    k->lse = keep(y, ITEM_LAYER_WORKING, 4 * T * s->heads);
+    drop(s, &qr);
+    drop(s, &kr);
+    unless_kept(y, &k->lse);
+    if (!s->G)
+        unless_kept(y, &k->qkv);
+    struct tensor_alive og = { ITEM_LAYER_WORKING, 0 };
+    if (s->G) {
+        og = working(y, 2 * T * s->Q);
+        unless_kept(y, &k->qkv);
+        unless_kept(y, &k->o);
+    }
+    k->x1 = keep(y, ITEM_LAYER_WORKING, 2 * T * s->H);
+    drop(s, &og);
+    if (!s->G)
+        unless_kept(y, &k->o);
+}
+
+/* The layer's output: the next checkpoint, or xf; a replay writes a scratch instead. */
+static struct tensor_alive make_output(struct layer *y)
+{
+    struct step *s = y->s;
+    uint64_t bytes = 2 * s->T * s->H;
+    if (y->mode == REPLAY)
+        return working(y, bytes);
+    bool last = y->index == s->m->layers - 1;
+    s->checkpoint[y->index + 1] = make(s, last ? ITEM_LOSS_WORKING : ITEM_CHECKPOINTS, bytes);
+    return (struct tensor_alive){ ITEM_LAYER_WORKING, 0 };
+}
+
+static void dense_forward(struct layer *y)
+{
+    struct step *s = y->s;
+    uint64_t F = (uint64_t)s->m->dense_width;
+    struct tensor_alive n2 = working(y, 2 * s->T * s->H);
+    y->k->hd = keep(y, ITEM_LAYER_WORKING, 2 * s->T * 2 * F);
+    drop(s, &n2);
+    struct tensor_alive ad = working(y, 2 * s->T * F);
+    unless_kept(y, &y->k->hd);
+    struct tensor_alive scratch = make_output(y);
+    drop(s, &ad);
+    drop(s, &scratch);
+    unless_kept(y, &y->k->x1);
+}
+
+static void shared_forward(struct layer *y, struct tensor_alive *n2)
+{
+    struct step *s = y->s;
+    uint64_t width = (uint64_t)s->m->moe.shared_width;
+    y->k->hs = keep(y, ITEM_LAYER_WORKING, 2 * s->T * 2 * width);
+    drop(s, n2);
+    struct tensor_alive as = working(y, 2 * s->T * width);
+    if (s->m->moe.shared_gate)
+        y->k->gate = keep(y, ITEM_LAYER_WORKING, 4 * s->T);
+    unless_kept(y, &y->k->hs);
+    drop(s, &as);
+    unless_kept(y, &y->k->gate);
+}
+
+static void router_forward(struct layer *y)
+{
+    struct step *s = y->s;
+    struct kept *k = y->k;
+    uint64_t top = (uint64_t)s->m->moe.top_k;
+    k->probs = keep(y, ITEM_LAYER_WORKING, 4 * s->T * (uint64_t)s->m->moe.experts);
+    k->choices = keep(y, ITEM_LAYER_WORKING, 4 * s->T * top);
+    k->weights = keep(y, ITEM_LAYER_WORKING, 4 * s->T * top);
+    k->slots = keep(y, ITEM_LAYER_WORKING, 4 * s->T * top);
+    unless_kept(y, &k->probs);
+}
+
+/* m3 to m5: rows reach the ranks of their experts, in expert order. */
+static void dispatch_forward(struct layer *y, struct tensor_alive *n2)
+{
+    struct step *s = y->s;
+    struct kept *k = y->k;
+    bool ep = s->l->ep > 1, shared = s->m->moe.shared_width > 0;
+    struct tensor_alive recv = { ITEM_DISPATCH_RECV, 0 }, recv_w = recv;
+    if (ep) {
+        struct tensor_alive send = make(s, ITEM_DISPATCH_SEND, 2 * y->S * s->H);
+        struct tensor_alive send_w = make(s, ITEM_DISPATCH_SEND, 4 * y->S);
+        if (!shared)
+            drop(s, n2);
+        recv = make(s, ITEM_DISPATCH_RECV, 2 * y->R * s->H);
+        recv_w = make(s, ITEM_DISPATCH_RECV, 4 * y->R);
+        drop(s, &send);
+        drop(s, &send_w);
+    }
+    k->xe = keep(y, ITEM_EXPERT_WORKING, 2 * y->R * s->H);
+    k->we = keep(y, ITEM_EXPERT_WORKING, 4 * y->R);
+    k->map = keep(y, ITEM_EXPERT_WORKING, 4 * y->R);
+    drop(s, &recv);
+    drop(s, &recv_w);
+    if (!ep && !shared)
+        drop(s, n2);
+}
+
+static void moe_forward(struct layer *y)
+{
+    struct step *s = y->s;
+    struct kept *k = y->k;
+    uint64_t f = (uint64_t)s->m->moe.width;
+    bool ep = s->l->ep > 1;
+    struct tensor_alive n2 = working(y, 2 * s->T * s->H);
+    router_forward(y);
+    dispatch_forward(y, &n2);
+    k->h = keep(y, ITEM_EXPERT_WORKING, 2 * y->R * 2 * f);
+    unless_kept(y, &k->xe);
+    struct tensor_alive a = make(s, ITEM_EXPERT_WORKING, 2 * y->R * f);
+    unless_kept(y, &k->h);
+    unless_kept(y, &k->we);
+    struct tensor_alive rows = make(s, ITEM_EXPERT_WORKING, 2 * y->R * s->H); /* y */
+    drop(s, &a);
+    if (ep) {
+        struct tensor_alive back = make(s, ITEM_DISPATCH_SEND, 2 * y->R * s->H);
+        drop(s, &rows);
+        unless_kept(y, &k->map);
+        rows = make(s, ITEM_DISPATCH_RECV, 2 * y->S * s->H); /* ret */
+        drop(s, &back);
+    }
+    unless_kept(y, &k->map);
+    struct tensor_alive scratch = make_output(y);
+    drop(s, &rows);
+    unless_kept(y, &k->choices);
+    unless_kept(y, &k->weights);
+    unless_kept(y, &k->slots);
+    if (s->m->moe.shared_width)
+        shared_forward(y, &n2);
+    drop(s, &scratch);
+    unless_kept(y, &k->x1);
+}
+
+void layer_forward(struct step *s, int index, enum mode mode, struct kept *k)
+{
+    struct layer y = { s, index, mode, k, s->T * (uint64_t)s->m->moe.top_k, s->received[index] };
+    memset(k, 0, sizeof *k);
+    attention_forward(&y);
+    if (s->m->layer_ffn[index] == FFN_DENSE)
+        dense_forward(&y);
+    else
+        moe_forward(&y);
+}
+
+static void dense_backward(struct layer *y)
+{
+    struct step *s = y->s;
+    uint64_t F = (uint64_t)s->m->dense_width, H = s->H;
+    struct tensor_alive ad = working(y, 2 * s->T * F);
+    struct tensor_alive dad = working(y, 2 * s->T * F);
+    drop(s, &ad);
+    drop(s, &dad); /* dhd over hd */
+    struct tensor_alive n2 = working(y, 2 * s->T * H);
+    drop(s, &n2);
+    struct tensor_alive dn2 = working(y, 2 * s->T * H);
+    drop(s, &y->k->hd);
+    drop(s, &dn2);
+    drop(s, &y->k->x1);
+}
+
+static void shared_backward(struct layer *y, struct tensor_alive *n2, struct tensor_alive *dn2)
+{
+    struct step *s = y->s;
+    uint64_t width = (uint64_t)s->m->moe.shared_width;
+    *n2 = working(y, 2 * s->T * s->H);
+    struct tensor_alive as = working(y, 2 * s->T * width);
+    struct tensor_alive das = working(y, 2 * s->T * width);
+    drop(s, &as);
+    drop(s, &das);
+    *dn2 = working(y, 2 * s->T * s->H);
+    drop(s, &y->k->hs);
+    drop(s, &y->k->gate);
+}
+
+/* b4 to b8; dy is released, dxe and dw are left. */
+static struct tensor_alive experts_backward(struct layer *y, struct tensor_alive *dy,
+                                            struct tensor_alive *dw)
+{
+    struct step *s = y->s;
+    uint64_t f = (uint64_t)s->m->moe.width;
+    struct tensor_alive a = make(s, ITEM_EXPERT_WORKING, 2 * y->R * f);
+    drop(s, &a);
+    struct tensor_alive da = make(s, ITEM_EXPERT_WORKING, 2 * y->R * f);
+    drop(s, dy);
+    *dw = make(s, ITEM_EXPERT_WORKING, 4 * y->R);
+    drop(s, &da);
+    drop(s, &y->k->we);
+    drop(s, &y->k->xe);
+    struct tensor_alive dxe = make(s, ITEM_EXPERT_WORKING, 2 * y->R * s->H);
+    drop(s, &y->k->h);
+    return dxe;
+}
+
+static void moe_backward(struct layer *y)
+{
+    struct step *s = y->s;
+    struct kept *k = y->k;
+    bool ep = s->l->ep > 1, shared = s->m->moe.shared_width > 0;
+    struct tensor_alive n2 = { 0 }, dn2 = { 0 }, ret_w = { 0 }, drecv = { 0 }, dw;
+    if (shared)
+        shared_backward(y, &n2, &dn2);
+    if (ep) {
+        struct tensor_alive dsend = make(s, ITEM_DISPATCH_SEND, 2 * y->S * s->H);
+        drecv = make(s, ITEM_DISPATCH_RECV, 2 * y->R * s->H);
+        drop(s, &dsend);
+    }
+    struct tensor_alive dy = make(s, ITEM_EXPERT_WORKING, 2 * y->R * s->H);
+    drop(s, &drecv);
+    struct tensor_alive rows = experts_backward(y, &dy, &dw);
+    if (ep) {
+        struct tensor_alive back = make(s, ITEM_DISPATCH_SEND, 2 * y->R * s->H);
+        struct tensor_alive back_w = make(s, ITEM_DISPATCH_SEND, 4 * y->R);
+        drop(s, &rows);
+        drop(s, &dw);
+        rows = make(s, ITEM_DISPATCH_RECV, 2 * y->S * s->H);
+        ret_w = make(s, ITEM_DISPATCH_RECV, 4 * y->S);
+        drop(s, &back);
+        drop(s, &back_w);
+        drop(s, &k->map);
+    }
+    if (!shared) {
+        n2 = working(y, 2 * s->T * s->H);
+        dn2 = working(y, 2 * s->T * s->H);
+    }
+    struct tensor_alive dlogits = working(y, 4 * s->T * (uint64_t)s->m->moe.experts);
+    struct tensor_alive *gone[] = { &rows,     &ret_w,      &dw,         &k->map,
+                                    &k->probs, &k->choices, &k->weights, &k->slots };
+    for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++)
+        drop(s, gone[i]);
+    drop(s, &dlogits);
+    drop(s, &n2);
+    drop(s, &dn2);
+    drop(s, &k->x1);
+}
+
+static void attention_backward(struct layer *y)
+{
+    struct step *s = y->s;
+    struct kept *k = y->k;
+    uint64_t T = s->T, all = s->Q + s->G + 2 * s->K, dim = (uint64_t)s->m->gqa.head_dim;
+    struct tensor_alive dqkv = { 0 };
+    if (s->G) {
+        struct tensor_alive og = working(y, 2 * T * s->Q);
+        drop(s, &og);
+    }
+    struct tensor_alive d_o = working(y, 2 * T * s->Q);
+    if (s->G)
+        dqkv = working(y, 2 * T * all);
+    struct tensor_alive qr = working(y, 2 * T * s->Q), kr = working(y, 2 * T * s->K);
+    if (!s->G)
+        dqkv = working(y, 2 * T * all);
+    struct tensor_alive delta = working(y, 4 * T * s->heads);
+    uint64_t scratch = 8 * s->in->seq_tokens * dim;
+    if (!s->in->hardware->host)
+        scratch = 4 * s->Q * T + (s->Q == s->K ? 0 : 4 * s->Q * s->in->seq_tokens);
+    struct tensor_alive workspace = make(s, ITEM_WORKSPACE, scratch);
+    struct tensor_alive *gone[] = { &workspace, &k->o, &k->lse, &d_o, &qr, &kr, &delta };
+    for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++)
+        drop(s, gone[i]);
+    drop(s, &k->qkv);
+    struct tensor_alive n1 = working(y, 2 * T * s->H);
+    drop(s, &n1);
+    struct tensor_alive dn1 = working(y, 2 * T * s->H);
+    drop(s, &dqkv);
+    drop(s, &dn1);
+    drop(s, &s->checkpoint[y->index]);
+}
+
+void layer_backward(struct step *s, int index, struct kept *k)
+{
+    struct layer y = { s, index, PLAIN, k, s->T * (uint64_t)s->m->moe.top_k, s->received[index] };
+    if (s->m->layer_ffn[index] == FFN_DENSE)
+        dense_backward(&y);
+    else
+        moe_backward(&y);
+    attention_backward(&y);
+}

@@ -1,0 +1,62 @@
+/* budget_events_step.h - the state of a played step, shared by its three sources. */
+#ifndef RANKFIT_TESTS_PLANNER_BUDGET_EVENTS_STEP_H
+#define RANKFIT_TESTS_PLANNER_BUDGET_EVENTS_STEP_H
+
+#include "budget_events.h"
+
+#include "base/hardware/hardware.h"
+
+#include <assert.h>
+#include <string.h>
+
+struct tensor_alive {
+    enum item item;
+    uint64_t bytes;
+};
+
+struct step {
+    const struct budget_input *in;
+    const struct model *m;
+    const struct layout *l;
+    const struct primitives *p;
+    const uint64_t *received;
+    struct played *ledger;
+    uint64_t T, H, Q, K, G, heads;
+    struct tensor_alive checkpoint[MODEL_MAX_LAYERS + 1]; /* [layers]: xf */
+    struct tensor_alive dx;
+    struct tensor_alive gathered[2 * MODEL_MAX_LAYERS + 1][4];
+    bool issued[2 * MODEL_MAX_LAYERS + 1];
+    struct tensor_alive full[4];                /* gradient buffers of this unit */
+    struct tensor_alive old[4], old_receive[4]; /* of the unit before, under two streams */
+};
+
+enum mode { PLAIN, SAVE, REPLAY };
+
+struct kept {
+    struct tensor_alive qkv, o, lse, x1, probs, choices, weights, slots, xe, we, map, h, hs, gate;
+    struct tensor_alive hd;
+};
+
+/* The ledger. */
+struct tensor_alive make(struct step *s, enum item item, uint64_t bytes);
+void drop(struct step *s, struct tensor_alive *t);
+
+/* Units of state. */
+int dense_shards(const struct step *s);
+uint64_t grad_bytes(const struct step *s);
+uint64_t layer_dense(const struct step *s, int layer);
+uint64_t layer_expert(const struct step *s, int layer);
+uint64_t embedding_dense(const struct step *s);
+uint64_t head_dense(const struct step *s);
+void play_state(struct step *s);
+void begin_use(struct step *s, int use);
+void end_use(struct step *s, int use);
+void open_gradients(struct step *s, const uint64_t *parts, const int *shards, int count);
+void close_gradients(struct step *s, const uint64_t *parts, const int *shards, int count);
+void drop_old(struct step *s);
+
+/* One layer. */
+void layer_forward(struct step *s, int index, enum mode mode, struct kept *k);
+void layer_backward(struct step *s, int index, struct kept *k);
+
+#endif
