@@ -134,7 +134,9 @@ static int read_offsets(const struct reading *reading, const json_t *value,
     if (json_array_size(value) != 2 || !read_count(json_array_get(value, 0), &ret->begin) ||
         !read_count(json_array_get(value, 1), &end))
         return fault(reading, ret, "has no data_offsets of two whole numbers");
-    if (end < ret->begin || end > reading->data_bytes) {
+    if (end < ret->begin)
+        return fault(reading, ret, "has data_offsets that end before they begin");
+    if (end > reading->data_bytes) {
         diag_error(reading->reterr, reading->at,
                    "tensor '%.*s' has data_offsets [%" PRIu64 ", %" PRIu64 "], outside the %" PRIu64
                    " bytes of data",
@@ -278,6 +280,10 @@ int header_read(struct pool *pool, const char *name, const char *text, size_t by
         diag_error(reterr, reading.at, "the header does not begin with '{'");
         return diag_hint(reterr, "is this a safetensors file?");
     }
+    const char *nul = memchr(text, '\0', bytes);
+    if (nul)
+        return diag_error(reterr, reading.at, "the header is not text: a NUL at byte %td",
+                          HEADER_LENGTH_BYTES + (nul - text));
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (!root)
         return diag_error(reterr, reading.at, "the header is not valid: %s, at byte %d", error.text,

@@ -44,6 +44,8 @@ static int add_tensors(const struct safetensors_contents *contents, json_t *root
             return diag_error(reterr, at, "tensor '%.*s' has %d axes, not 0 to %d",
                               name_shown(tensor->name), tensor->name, tensor->axes,
                               STORED_MAX_AXES);
+        if (strcmp(tensor->name, "__metadata__") == 0)
+            return diag_error(reterr, at, "a tensor cannot be called __metadata__");
         if (json_object_get(root, tensor->name))
             return diag_error(reterr, at, "the name '%.*s' is given twice",
                               name_shown(tensor->name), tensor->name);
