@@ -38,14 +38,13 @@ const struct item_formula item_formulas[ITEM_COUNT] = {
     [ITEM_INPUTS] = { "8 T m", step_tables },
     [ITEM_LOGITS] = { "T V / tp x bytes of logits_dtype, loss=full only", step_tables },
     [ITEM_LOSS_WORKING] = { "3 x 2 T H, and tiles of min(T, 512) tokens: 6 x 512 V", step_tables },
-    [ITEM_COMMUNICATORS] = { "first + next (count - 1) + channels x channel_bytes + peers x "
-                             "exchange_peer_bytes",
+    [ITEM_COMMUNICATORS] = { "first + (count - 1) next + channels channel_bytes + peers peer_bytes",
                              hardware_source },
     [ITEM_CONTEXT] = { "context_bytes", hardware_source },
     [ITEM_MODULES] = { "modules_bytes", hardware_source },
     [ITEM_WORKSPACE] = { "workspace_bytes, and the scratch of attention's backward", step_tables },
-    [ITEM_SLACK] = { "what packing tensors of different lifetimes leaves between them",
-                     "measured by the executor: extent less live" },
+    [ITEM_SLACK] = { "extent less live bytes: what packing leaves between tensors",
+                     "measured by the executor" },
 };
 
 const char *const category_meanings[CATEGORY_COUNT] = {

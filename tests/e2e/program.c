@@ -16,15 +16,21 @@
 
 enum { COMMAND_MAX = 8192, PATH_MAX_BYTES = 512 };
 
-/* Each occurrence of `from` in a malloc'd text replaced by `to`, which is not longer. */
+/* A malloc'd text with each occurrence of `from` replaced by `to`, which is not longer. */
 static void replace(char *text, const char *from, const char *to)
 {
-    size_t length = strlen(from);
-    size_t shorter = strlen(to);
-    for (char *at = strstr(text, from); at; at = strstr(at + shorter, from)) {
-        memcpy(at, to, shorter);
-        memmove(at + shorter, at + length, strlen(at + length) + 1);
+    size_t length = strlen(from), shorter = strlen(to);
+    char *write = text;
+    for (const char *read = text; *read;) {
+        if (strncmp(read, from, length) != 0) {
+            *write++ = *read++;
+            continue;
+        }
+        for (size_t i = 0; i < shorter; i++)
+            *write++ = to[i];
+        read += length;
     }
+    *write = '\0';
 }
 
 static char *take_file(const char *directory, const char *name)
@@ -49,7 +55,8 @@ void program_run(const char *command, struct program_result *ret)
     char line[COMMAND_MAX];
     const char *root = getenv("RANKFIT_SOURCE_ROOT");
     assert_non_null(getenv("RANKFIT"));
-    assert_non_null(root);
+    if (!root)
+        fail_msg("RANKFIT_SOURCE_ROOT is not set");
     assert_non_null(mkdtemp(directory));
     int length = snprintf(line, sizeof line,
                           "mkdir %s/tmp; cd %s/tests/e2e/input && { TMP=%s/tmp; %s\n} "

@@ -348,6 +348,36 @@ static void explain_knows_what_list_shows(void **state)
     }
 }
 
+/* The parts of a plan as a person reads it, by their labels in the margin. */
+static void text_has_its_parts(void **state)
+{
+    (void)state;
+    struct program_result result;
+    program_run("\"$RANKFIT\" plan --recipe qwen3.5-35b-a3b-128k | cut -c1-8 | tr -d ' ' | grep .",
+                &result);
+    assert_string_equal(result.out, "Qwen3.5-\nfits\nwhy\nmemory\nstep\nothers\nnext\n");
+    program_done(&result);
+    program_run(
+        "\"$RANKFIT\" plan --recipe qwen3.5-35b-a3b-128k --gpus 2 | cut -c1-8 | tr -d ' ' | "
+        "grep .",
+        &result);
+    assert_non_null(strstr(result.out, "\ndoesnot\nwhy\nlimit\nnearest\nmemory\nstep\n"));
+    program_done(&result);
+    program_run("\"$RANKFIT\" plan --recipe qwen3.5-35b-a3b-128k | awk 'length > 110'", &result);
+    assert_string_equal(result.out, "");
+    program_done(&result);
+}
+
+/* No colour where standard output is no terminal. */
+static void no_colour_in_files(void **state)
+{
+    (void)state;
+    struct program_result result;
+    program_run("\"$RANKFIT\" plan --recipe qwen3.5-35b-a3b-128k", &result);
+    assert_null(strchr(result.out, '\033'));
+    program_done(&result);
+}
+
 static void help_and_version(void **state)
 {
     (void)state;
@@ -375,6 +405,8 @@ int main(void)
         cmocka_unit_test(plan_files),
         cmocka_unit_test(explain_counts_a_model),
         cmocka_unit_test(explain_knows_what_list_shows),
+        cmocka_unit_test(text_has_its_parts),
+        cmocka_unit_test(no_colour_in_files),
         cmocka_unit_test(help_and_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

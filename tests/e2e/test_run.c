@@ -142,6 +142,48 @@ static void trains_on_a_file(void **state)
     program_done(&result);
 }
 
+/* An executor of one line of shell in the place of the real one. */
+#define FAKE(script)                                                                               \
+    "printf '#!/bin/sh\\n" script "\\n' >$TMP/rankfit-host; chmod +x $TMP/rankfit-host; "          \
+    "mkdir $TMP/t; TMPDIR=$TMP/t RANKFIT_LIBEXEC=$TMP \"$RANKFIT\" run " TINY
+
+/* What the executor says passes through mpirun; a killed rank is a failed run. */
+static void statuses_pass(void **state)
+{
+    (void)state;
+    struct program_result result;
+    expect(FAKE("exit 2"), 2, &result);
+    program_done(&result);
+    expect(FAKE("exit 3"), 3, &result);
+    program_done(&result);
+    expect(FAKE("kill -9 $$"), 3, &result);
+    assert_non_null(strstr(result.err, "killed by signal 9"));
+    program_done(&result);
+}
+
+/* A run that says it finished and measured nothing has failed. */
+static void a_missing_measurement_is_an_error(void **state)
+{
+    (void)state;
+    struct program_result result;
+    expect(FAKE("exit 0"), 3, &result);
+    assert_string_equal(result.out, "");
+    program_done(&result);
+}
+
+/* Interrupted, the run ends, says so by its status, and leaves nothing behind. */
+static void interruption_cleans_up(void **state)
+{
+    (void)state;
+    struct program_result result;
+    expect(
+        FAKE(
+            "sleep 60") " >/dev/null 2>&1 & sleep 1; kill -TERM $!; wait $!; echo $?; ls -A $TMP/t",
+        0, &result);
+    assert_string_equal(result.out, "3\n");
+    program_done(&result);
+}
+
 static bool can_run(void)
 {
     struct program_result result;
@@ -154,9 +196,15 @@ static bool can_run(void)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quickstart_runs), cmocka_unit_test(run_then_compare),
-        cmocka_unit_test(compare_says_no), cmocka_unit_test(another_plan_is_refused),
-        cmocka_unit_test(outer_launcher),  cmocka_unit_test(trains_on_a_file),
+        cmocka_unit_test(quickstart_runs),
+        cmocka_unit_test(run_then_compare),
+        cmocka_unit_test(compare_says_no),
+        cmocka_unit_test(another_plan_is_refused),
+        cmocka_unit_test(statuses_pass),
+        cmocka_unit_test(a_missing_measurement_is_an_error),
+        cmocka_unit_test(interruption_cleans_up),
+        cmocka_unit_test(outer_launcher),
+        cmocka_unit_test(trains_on_a_file),
     };
     if (!can_run())
         return SKIPPED;
