@@ -74,14 +74,20 @@ static void checkpoints_text(const struct text *t)
 static void rows_text(const struct text *t)
 {
     struct dispatch d;
-    char sent[COUNT_TEXT], received[COUNT_TEXT];
+    char sent[COUNT_TEXT], received[COUNT_TEXT], chunks[COUNT_TEXT] = "";
     dispatch_init(t->in, t->rank->routed_rows, &d);
-    int width = t->item == ITEM_EXPERT_WORKING ? t->in->model->moe.width : t->in->model->hidden;
-    (void)snprintf(t->ret, t->size,
-                   "fullest step: %s rows sent, %s received, %d chunks, hidden %d%s%d",
-                   count(sent, d.sent), count(received, d.received), d.chunks, t->in->model->hidden,
-                   t->item == ITEM_EXPERT_WORKING ? ", expert width " : " x ",
-                   t->item == ITEM_EXPERT_WORKING ? width : 2);
+    if (d.chunks > 1)
+        (void)snprintf(chunks, sizeof chunks, ", %d of %d chunks", d.flying, d.chunks);
+    if (t->item == ITEM_EXPERT_WORKING)
+        (void)snprintf(t->ret, t->size,
+                       "fullest step of %s rows received, 2 B x hidden %d and expert width %d%s",
+                       count(received, d.received), t->in->model->hidden, t->in->model->moe.width,
+                       chunks);
+    else
+        (void)snprintf(t->ret, t->size,
+                       "fullest exchange of %s rows sent, %s received, 2 B x hidden %d + 4 B%s",
+                       count(sent, d.sent), count(received, d.received), t->in->model->hidden,
+                       chunks);
 }
 
 static void working_text(const struct text *t)
