@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MAX_NAMES = 512, LABEL_WIDTH = 14, VALUE_ROOM = 512 };
+enum { MAX_NAMES = 512, LABEL_ROOM = 64, VALUE_ROOM = 768 };
 
 static void format_value(const json_t *value, char *ret, size_t size)
 {
@@ -38,62 +38,88 @@ static void format_label(const char *key, char *ret, size_t size)
             *c = ' ';
 }
 
-static void print_line(const char *label, const char *value)
+static void print_line(int width, const char *label, const char *value)
 {
-    char line[VALUE_ROOM + 64];
-    (void)snprintf(line, sizeof line, "%-*s %s", LABEL_WIDTH, label, value);
-    text_wrap("", line, LABEL_WIDTH + 1, stdout);
+    char line[VALUE_ROOM + 2 * LABEL_ROOM];
+    size_t used = 0;
+    text_append(line, sizeof line, &used, "%-*s %s", width, label, value);
+    text_wrap("", line, width + 1, stdout);
 }
 
-static void print_object_line(const json_t *object)
+/* An object on one line: "ranks 0-7, bytes at peak 1,024". */
+static void print_object_line(int width, json_t *object)
 {
-    char line[VALUE_ROOM] = "", value[VALUE_ROOM], label[64];
+    char line[VALUE_ROOM] = "", value[VALUE_ROOM], label[LABEL_ROOM];
     size_t used = 0;
     const char *key;
     json_t *member;
-    json_object_foreach((json_t *)(uintptr_t)object, key, member)
+    json_object_foreach(object, key, member)
     {
         format_label(key, label, sizeof label);
         format_value(member, value, sizeof value);
         text_append(line, sizeof line, &used, "%s%s %s", used ? ", " : "", label, value);
     }
-    print_line("", line);
+    print_line(width, "", line);
 }
 
-static void print_member(const char *key, json_t *value)
+static void print_array(int width, const char *label, json_t *array)
 {
-    char text[VALUE_ROOM], label[64];
-    const char *inner_key;
-    json_t *inner;
-    size_t index;
-    format_label(key, label, sizeof label);
-    if (json_is_object(value)) {
-        print_line(label, "");
-        json_object_foreach(value, inner_key, inner)
-        {
-            char inner_label[64];
-            (void)snprintf(inner_label, sizeof inner_label, "  %s", inner_key);
-            format_value(inner, text, sizeof text);
-            if (text[0])
-                print_line(inner_label, text);
-        }
-    } else if (json_is_array(value)) {
-        print_line(label, "");
-        json_array_foreach(value, index, inner) if (json_is_object(inner)) print_object_line(inner);
-    } else {
-        format_value(value, text, sizeof text);
-        print_line(label, text);
+    char line[VALUE_ROOM] = "", value[VALUE_ROOM];
+    size_t used = 0, index;
+    json_t *member;
+    json_array_foreach(array, index, member)
+    {
+        format_value(member, value, sizeof value);
+        text_append(line, sizeof line, &used, "%s%s", used ? ", " : "", value);
     }
+    print_line(width, label, line);
+    json_array_foreach(array, index, member) if (json_is_object(member))
+        print_object_line(width, member);
+}
+
+static void print_members(int width, const char *indent, json_t *object)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        char text[VALUE_ROOM], words[LABEL_ROOM], label[2 * LABEL_ROOM];
+        if (strcmp(key, "kind") == 0 || strcmp(key, "name") == 0)
+            continue;
+        format_label(key, words, sizeof words);
+        (void)snprintf(label, sizeof label, "%s%s", indent, words);
+        format_value(value, text, sizeof text);
+        if (json_is_array(value)) {
+            print_array(width, label, value);
+        } else {
+            print_line(width, label, text);
+            if (json_is_object(value))
+                print_members(width, "  ", value);
+        }
+    }
+}
+
+/* The longest label, those of members of members indented by two. */
+static int label_width(json_t *object, int indent)
+{
+    const char *key;
+    json_t *value;
+    int width = 0;
+    json_object_foreach(object, key, value)
+    {
+        int length = (int)strlen(key) + indent;
+        int inner = json_is_object(value) ? label_width(value, indent + 2) : 0;
+        width = length > width ? length : width;
+        width = inner > width ? inner : width;
+    }
+    return width;
 }
 
 static void print_entry(json_t *entry)
 {
-    const char *key;
-    json_t *value;
     (void)printf("%s (%s)\n", json_string_value(json_object_get(entry, "name")),
                  json_string_value(json_object_get(entry, "kind")));
-    json_object_foreach(entry, key, value) if (strcmp(key, "kind") != 0 && strcmp(key, "name") != 0)
-        print_member(key, value);
+    print_members(label_width(entry, 0), "", entry);
 }
 
 static void print_document(json_t *document, bool as_json)

@@ -71,6 +71,8 @@ static json_t *explain_hardware_key(const char *name, const struct prediction *p
         json_t *ret = entry_of("hardware key", hardware_keys[i].key, hardware_keys[i].meaning);
         if (hardware_keys[i].unit)
             add_text(ret, "unit", hardware_keys[i].unit);
+        add_text(ret, "source",
+                 "hardware/NAME.yaml, which gives source and confidence of each value");
         if (prediction) {
             json_t *facts = hardware_to_json(&prediction->plan.hardware);
             json_t *value = json_object_get(facts, key);

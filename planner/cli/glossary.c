@@ -49,8 +49,7 @@ const struct item_formula item_formulas[ITEM_COUNT] = {
 
 const char *const category_meanings[CATEGORY_COUNT] = {
     [CATEGORY_STATIC] = "weights, master weights, moments and gradients: there for the whole step",
-    [CATEGORY_DYNAMIC] = "what a step makes and releases: checkpoints, working tensors, gathered "
-                         "units, keys and values, dispatch, pipeline",
+    [CATEGORY_DYNAMIC] = "what a step makes and releases: from checkpoints to dispatched rows",
     [CATEGORY_LOGITS] = "the loss side: logits and what computes the loss from them",
     [CATEGORY_COMMUNICATION] = "what communicators hold on the device",
     [CATEGORY_RUNTIME] = "context, modules, library workspaces, slack of the allocator",

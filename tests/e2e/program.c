@@ -54,9 +54,12 @@ void program_run(const char *command, struct program_result *ret)
     char directory[] = "/tmp/rankfit-test-XXXXXX";
     char line[COMMAND_MAX];
     const char *root = getenv("RANKFIT_SOURCE_ROOT");
+    *ret = (struct program_result){ 0 };
     assert_non_null(getenv("RANKFIT"));
-    if (!root)
-        fail_msg("RANKFIT_SOURCE_ROOT is not set");
+    if (!root) {
+        fail();
+        return;
+    }
     assert_non_null(mkdtemp(directory));
     int length = snprintf(line, sizeof line,
                           "mkdir %s/tmp; cd %s/tests/e2e/input && { TMP=%s/tmp; %s\n} "
