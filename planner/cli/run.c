@@ -55,7 +55,7 @@ static int check_plan(struct run *run, struct diag_list *reterr)
                    plan->gpus, run->outer.size);
         return diag_hint(reterr, "start %d processes, or leave the launcher away", plan->gpus);
     }
-    if (prediction->verdict == VERDICT_DOES_NOT_FIT && run->outer.rank == 0)
+    if (prediction->verdict == VERDICT_DOES_NOT_FIT)
         diag_warning(reterr, (struct pos){ 0 },
                      "the plan does not fit by its own prediction; it is tried all the same");
     return 0;
@@ -208,13 +208,24 @@ static int show_measurement(const struct run *run, struct diag_list *reterr)
     return status;
 }
 
+/* What was noticed beforehand is said before the run, and by one rank only. */
+static void tell_warnings(const struct run *run, struct diag_list *list)
+{
+    if (run->outer.rank == 0)
+        diag_list_print(stderr, list);
+    *list = (struct diag_list){ 0 };
+}
+
 static int run_plan(struct run *run, struct diag_list *reterr)
 {
     if (check_plan(run, reterr) != 0)
         return EXIT_QUESTION;
     if (find_programs(run, reterr) != 0)
         return EXIT_SYSTEM;
-    if (make_files(run, reterr) != 0 || start(run, reterr) != 0)
+    if (make_files(run, reterr) != 0)
+        return EXIT_SYSTEM;
+    tell_warnings(run, reterr);
+    if (start(run, reterr) != 0)
         return EXIT_SYSTEM;
     int status = status_of(run, reterr);
     bool first = run->outer.rank == 0;

@@ -66,15 +66,15 @@ void format_params(uint64_t params, char *ret, size_t size)
 void report_head_text(const struct prediction *prediction, FILE *out)
 {
     const struct plan *plan = &prediction->plan;
-    char total[32], active[32], usable[32], tokens[32];
+    char total[32], active[32], tokens[32];
+    struct scale scale = scale_for(prediction->memory_bytes);
     format_params(prediction->sizes.counts.total, total, sizeof total);
     format_params(prediction->sizes.counts.active, active, sizeof active);
-    units_format_gb(usable, sizeof usable, prediction->memory_bytes, 1);
     units_format_count(tokens, sizeof tokens, plan->seq_tokens);
-    (void)fprintf(out, "%s, %s parameters, %s active    %d x %s (%s usable)    %s tokens\n",
+    (void)fprintf(out, "%s, %s parameters, %s active    %d x %s (%.1f %s usable)    %s tokens\n",
                   plan->model.title[0] ? plan->model.title : plan->model.name, total, active,
                   plan->gpus, plan->hardware.gpu[0] ? plan->hardware.gpu : plan->hardware.name,
-                  usable, tokens);
+                  scaled(scale, prediction->memory_bytes), scale.unit, tokens);
 }
 
 static const char *colour_of(enum verdict verdict)
