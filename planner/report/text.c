@@ -46,7 +46,8 @@ void format_primitives(const struct model *model, const struct primitives *p, ch
         text_append(ret, size, &used, "%s recompute of %d layers, ", recompute_names[p->recompute],
                     p->recompute_layers);
     else
-        text_append(ret, size, &used, "%s recompute, ", recompute_names[p->recompute]);
+        text_append(ret, size, &used, "%s recompute, ",
+                    p->recompute == RECOMPUTE_NONE ? "no" : recompute_names[p->recompute]);
     text_append(ret, size, &used, "%s", losses[p->loss]);
     if (model->moe.experts > 0)
         append_moe(p, ret, size, &used);
