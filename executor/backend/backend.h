@@ -45,8 +45,14 @@ struct expert_gemm {
     int64_t weight_stride;
 };
 
-/* Softmax attention of `sequences` sequences of `tokens` each, causal, window 0 = full. Query rows
- * are heads * head_dim wide; v is read inside the fused projection with its own row stride. */
+/* Softmax attention of `sequences` sequences, causal, window 0 = full. Query rows are heads *
+ * head_dim wide; v is read inside the fused projection with its own row stride.
+ *
+ * Each sequence has `key_tokens` keys (0: as many as queries), its keys following those of the
+ * sequence before, and a run of `tokens` queries, the first of which stands at `first_query` in the
+ * sequence: query i sees keys up to first_query + i, which must be below key_tokens. The query runs
+ * of neighbouring sequences begin `run_stride` rows apart (0: tokens) in q, o, lse and their
+ * gradients. A query's results do not depend, to the bit, on the run it is computed in. */
 struct attention {
     int sequences, heads, kv_heads, head_dim;
     int64_t tokens;
@@ -55,6 +61,7 @@ struct attention {
     int64_t q_stride, k_stride, v_stride;
     bf16 *o;    /* [rows, heads * head_dim] */
     float *lse; /* [rows, heads] */
+    int64_t key_tokens, first_query, run_stride;
 };
 struct attention_gradient {
     struct attention forward; /* o and lse as the forward left them */
@@ -63,24 +70,61 @@ struct attention_gradient {
     int64_t dq_stride, dk_stride, dv_stride;
     float *delta;    /* [rows, heads] scratch */
     void *workspace; /* attention_workspace bytes */
+    /* Elements between the heads of dq (0: head_dim); a gated projection has gates between them. */
+    int64_t dq_head_stride;
+    /* When not NULL, dk and dv are not written: they are added here, rows of keys `sum_stride`
+     * elements apart. */
+    float *dk_sum, *dv_sum;
+    int64_t sum_stride;
 };
 
-/* Head norms (optional) and rotary embedding of the fused projection: rows of q | (gate) | k | v.
+/* Head norms (optional) and rotary embedding of the fused projection: rows of q | k | v, where q
+ * may have a gate after each head. The first rotary_dim elements of a head turn, the others pass.
  */
 struct rope {
-    int64_t rows, tokens; /* position of row r: r % tokens */
+    int64_t rows, tokens; /* position of row r: r % tokens, but see run_tokens */
     int heads, kv_heads, head_dim, rotary_dim;
     double theta, norm_eps;
     const bf16 *q_norm, *k_norm;  /* [head_dim] or NULL */
     const bf16 *qkv;              /* as the GEMM made it */
     int64_t qkv_stride, k_offset; /* k begins at column k_offset of a row */
     bf16 *q, *k;                  /* outputs, dense rows; forward only */
+    int64_t q_head_stride;        /* elements between heads of q in qkv; 0: head_dim */
+    bool norm_zero_centred;       /* the head norms multiply by 1 + w */
+    /* When run_tokens > 0, the `tokens` rows of a sequence are two runs of run_tokens, and row i of
+     * run j is at position run_first[j] + i (the halves that zig-zag order gives a rank). */
+    int64_t run_tokens, run_first[2];
 };
 struct rope_gradient {
     struct rope forward;     /* q, k unused */
     bf16 *dqkv;              /* in place: in, gradients of the rotated heads; out, of qkv */
     void *dq_norm, *dk_norm; /* [head_dim] accumulated in grad_type, or NULL */
     enum dtype grad_type;
+};
+
+/* Output gate of attention: og = o * sigmoid(gate). o, og and their gradients are dense rows; gate
+ * is read inside the fused projection, where head h of a row begins at column h * head_stride. */
+struct output_gate {
+    int64_t rows;
+    int heads, head_dim;
+    const bf16 *o, *gate;
+    int64_t row_stride, head_stride; /* of gate and d_gate */
+    bf16 *og;                        /* forward only */
+};
+struct output_gate_gradient {
+    struct output_gate forward; /* og unused */
+    bf16 *d_o;                  /* in place: in, gradient of og; out, of o */
+    bf16 *d_gate;               /* written, with the strides of gate */
+};
+
+/* Logits of vocabulary entries [first, first + width) of `vocab`, for a loss that visits the
+ * vocabulary in strips from entry 0 upwards. targets count in the whole vocabulary; below 0 the row
+ * does not count. */
+struct vocabulary_strip {
+    int64_t rows, vocab, first, width;
+    const float *logits; /* [rows, width] */
+    const int32_t *targets;
+    float *lse; /* [rows] log of the sum of exp of the logits seen so far */
 };
 
 struct router {
@@ -211,6 +255,52 @@ struct backend_ops {
     int (*to_bf16)(struct backend *b, enum stream s, int64_t count, const float *from, bf16 *to,
                    struct diag_list *reterr);
     void (*close)(struct backend *b);
+
+    /* Entries from here on are NULL in a backend that lacks them. */
+
+    /* rmsnorm whose weights are stored as w and applied as 1 + w. */
+    int (*rmsnorm_centred)(struct backend *b, enum stream s, int64_t rows, int64_t width,
+                           double eps, const bf16 *x, const bf16 *w, bf16 *y,
+                           struct diag_list *reterr);
+    int (*rmsnorm_centred_backward)(struct backend *b, enum stream s, int64_t rows, int64_t width,
+                                    double eps, const bf16 *dy, const bf16 *x, const bf16 *w,
+                                    bf16 *dx, bool accumulate_dx, void *dw, enum dtype grad_type,
+                                    struct diag_list *reterr);
+
+    int (*output_gate)(struct backend *b, enum stream s, const struct output_gate *g,
+                       struct diag_list *reterr);
+    int (*output_gate_backward)(struct backend *b, enum stream s,
+                                const struct output_gate_gradient *g, struct diag_list *reterr);
+
+    /* y[r, i] += bias[i], i < width, rows of y `stride` elements apart. Backward: d_bias[i] += sum
+     * over rows of dy[r, i], summed in fp32 in the order of rows before it is added. */
+    int (*add_bias)(struct backend *b, enum stream s, int64_t rows, int64_t width, const bf16 *bias,
+                    bf16 *y, int64_t stride, struct diag_list *reterr);
+    int (*add_bias_backward)(struct backend *b, enum stream s, int64_t rows, int64_t width,
+                             const bf16 *dy, int64_t stride, void *d_bias, enum dtype grad_type,
+                             struct diag_list *reterr);
+
+    /* As cross_entropy, for logits [rows, vocab] of either type; the gradient takes their place. */
+    int (*cross_entropy_in_place)(struct backend *b, enum stream s, int64_t rows, int64_t vocab,
+                                  void *logits, enum dtype type, const int32_t *targets,
+                                  float scale, double *loss_sum, struct diag_list *reterr);
+    /* lse takes in the strip's logits (set by the strip at entry 0, so it needs no preparation);
+     * loss_sum (host double) += the strip's part of the sum of -log p(target), which is complete
+     * when every strip has been visited once. */
+    int (*strip_loss)(struct backend *b, enum stream s, const struct vocabulary_strip *v,
+                      double *loss_sum, struct diag_list *reterr);
+    /* d_logits[rows, width] = (exp(logits - lse) - onehot) * scale, lse that of all strips. */
+    int (*strip_gradient)(struct backend *b, enum stream s, const struct vocabulary_strip *v,
+                          float scale, bf16 *d_logits, struct diag_list *reterr);
+
+    /* to[r, i] = from[r, i], i < width, for matrices with their own distances between rows. */
+    int (*copy_rows)(struct backend *b, enum stream s, int64_t rows, int64_t width,
+                     const bf16 *from, int64_t from_stride, bf16 *to, int64_t to_stride,
+                     struct diag_list *reterr);
+    /* The same with rounding. */
+    int (*rows_to_bf16)(struct backend *b, enum stream s, int64_t rows, int64_t width,
+                        const float *from, int64_t from_stride, bf16 *to, int64_t to_stride,
+                        struct diag_list *reterr);
 };
 
 struct backend {

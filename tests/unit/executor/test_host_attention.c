@@ -166,10 +166,16 @@ static void test_backward(void **state)
         assert_int_equal(bytes, 8 * p.a.tokens * p.a.head_dim);
         void *workspace = get_memory((int64_t)bytes, 1);
         assert_int_equal(f->ops->attention(f->backend, STREAM_COMPUTE, &p.a, &f->diags), 0);
-        struct attention_gradient g = {
-            p.a,    p.d_o,  dqkv,  dqkv + p.q_width, dqkv + p.q_width + p.kv_width, stride,
-            stride, stride, delta, workspace
-        };
+        struct attention_gradient g = { .forward = p.a,
+                                        .d_o = p.d_o,
+                                        .dq = dqkv,
+                                        .dk = dqkv + p.q_width,
+                                        .dv = dqkv + p.q_width + p.kv_width,
+                                        .dq_stride = stride,
+                                        .dk_stride = stride,
+                                        .dv_stride = stride,
+                                        .delta = delta,
+                                        .workspace = workspace };
         assert_int_equal(f->ops->attention_backward(f->backend, STREAM_COMPUTE, &g, &f->diags), 0);
         check_slopes(&seed, &p, p.q, p.q_width, g.dq, stride);
         check_slopes(&seed, &p, p.k, p.kv_width, g.dk, stride);

@@ -180,21 +180,19 @@ static void check_rope(struct host_fixture *f, int rotary_dim, bool norms, int g
     int64_t stride = Q_WIDTH + gate + 2 * KV_WIDTH, count = ROWS * stride;
     bf16 *qkv = random_bf16(&seed, count, 1), *dqkv = random_bf16(&seed, count, 1);
     bf16 *q_norm = random_bf16(&seed, HEAD, 1), *k_norm = random_bf16(&seed, HEAD, 1);
-    struct rope r = { ROWS,
-                      TOKENS,
-                      HEADS,
-                      KV_HEADS,
-                      HEAD,
-                      rotary_dim,
-                      1e4,
-                      1e-6,
-                      norms ? q_norm : NULL,
-                      norms ? k_norm : NULL,
-                      qkv,
-                      stride,
-                      Q_WIDTH + gate,
-                      NULL,
-                      NULL };
+    struct rope r = { .rows = ROWS,
+                      .tokens = TOKENS,
+                      .heads = HEADS,
+                      .kv_heads = KV_HEADS,
+                      .head_dim = HEAD,
+                      .rotary_dim = rotary_dim,
+                      .theta = 1e4,
+                      .norm_eps = 1e-6,
+                      .q_norm = norms ? q_norm : NULL,
+                      .k_norm = norms ? k_norm : NULL,
+                      .qkv = qkv,
+                      .qkv_stride = stride,
+                      .k_offset = Q_WIDTH + gate };
     int64_t q_count = Q_COUNT, k_count = K_COUNT;
     r.q = get_memory(q_count, sizeof(bf16));
     r.k = get_memory(k_count, sizeof(bf16));
