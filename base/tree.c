@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <yaml.h>
 
-enum { DEPTH_MAX = 64, NODES_MAX = 1000000, FILE_MAX = 16 * 1024 * 1024 };
+enum { DEPTH_MAX = 64, NODES_MAX = 1000000, FILE_MAX = 16 * 1024 * 1024, READ_BYTES = 65536 };
 
 /* One reading of one text. `broken`: a fault after which nothing more can be read was reported. */
 struct reader {
@@ -343,22 +343,34 @@ int tree_read_text(struct tree *tree, const char *name, const char *text, size_t
     return -1;
 }
 
-/* Reads to the end or one byte beyond the limit. Returns -1 with errno. */
-static int read_all(int handle, char *ret, size_t size, size_t *ret_bytes)
+/* Reads to the end or to one byte beyond the limit, into a malloc'd buffer that grows with what is
+ * there. NULL with errno. */
+static char *read_all(int handle, size_t *ret_bytes)
 {
+    size_t room = 0;
     size_t used = 0;
-    while (used < size) {
-        ssize_t got = read(handle, ret + used, size - used);
+    char *text = NULL;
+    while (used <= FILE_MAX) {
+        if (used == room) {
+            room = room ? 2 * room : READ_BYTES;
+            char *grown = realloc(text, room);
+            if (!grown)
+                break;
+            text = grown;
+        }
+        ssize_t got = read(handle, text + used, room - used);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return -1;
-        if (got == 0)
             break;
         used += (size_t)got;
+        if (got == 0 || used > FILE_MAX) {
+            *ret_bytes = used;
+            return text;
+        }
     }
-    *ret_bytes = used;
-    return 0;
+    free(text);
+    return NULL;
 }
 
 int tree_read_file(struct tree *tree, const char *path, struct diag_list *reterr)
@@ -368,12 +380,11 @@ int tree_read_file(struct tree *tree, const char *path, struct diag_list *reterr
     if (handle < 0)
         return diag_error(reterr, whole_file(path), "cannot be read: %s", strerror(errno));
     size_t bytes = 0;
-    char *text = malloc(FILE_MAX + 1);
-    int failed = text ? read_all(handle, text, FILE_MAX + 1, &bytes) : -1;
-    if (failed)
+    char *text = read_all(handle, &bytes);
+    if (!text)
         diag_error(reterr, whole_file(path), "cannot be read: %s", strerror(errno));
     (void)close(handle);
-    int ret = failed ? -1 : tree_read_text(tree, path, text, bytes, reterr);
+    int ret = text ? tree_read_text(tree, path, text, bytes, reterr) : -1;
     free(text);
     return ret;
 }
