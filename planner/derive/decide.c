@@ -2,6 +2,9 @@
 
 #include <string.h>
 
+/* Only worlds of thousands of GPUs in which nothing fits have more layouts to look at. */
+enum { MOST_VISITS = 4000 };
+
 /* Lists that the loops over degrees walk, in the order of preference. */
 struct order {
     int count;
@@ -41,6 +44,12 @@ static struct order cp_order(const struct space *space, const struct degrees *ou
     return order;
 }
 
+/* Then neither chunks nor contexts help: they move what comes and goes. */
+static bool state_alone_exceeds(const struct space *space, const struct rank_budget *worst)
+{
+    return worst->category_bytes[CATEGORY_STATIC] > space->limit_bytes;
+}
+
 /* The leanest member at these degrees; chunking and the linear-attention context have no member
  * that is leanest everywhere, so each is asked. False when none is legal. */
 static bool probe(struct space *space, const struct degrees *degrees, struct candidate *ret)
@@ -61,16 +70,17 @@ static bool probe(struct space *space, const struct degrees *degrees, struct can
                 candidate.worst.peak_upper_bytes < ret->worst.peak_upper_bytes)
                 *ret = candidate;
             any = true;
-            if (ret->verdict == VERDICT_FITS)
+            if (ret->verdict == VERDICT_FITS || state_alone_exceeds(space, &candidate.worst))
                 return true;
         }
     }
     return any;
 }
 
-/* Sorts the ep values inside (or beyond) the domain by the time of a plain step at the reference
- * degrees, fastest first, wider first where equal. */
-static struct order ep_order(struct space *space, const struct degrees *reference, bool beyond)
+/* The ep values inside (or beyond) the domain, widest first; or by the time of a plain step at the
+ * reference degrees, fastest first. */
+static struct order ep_order(struct space *space, const struct degrees *reference, bool beyond,
+                             bool timed)
 {
     struct order order = { 0 };
     double seconds[SPACE_MAX_DIVISORS];
@@ -89,7 +99,7 @@ static struct order ep_order(struct space *space, const struct degrees *referenc
             continue;
         space_complete(space, &degrees, &settings, &candidate.choices);
         candidate.time.seconds = 0;
-        if (count > 1)
+        if (timed && count > 1)
             space_time(space, &candidate);
         int at = order.count++;
         for (; at > 0 && seconds[at - 1] > candidate.time.seconds; at--) {
@@ -102,20 +112,40 @@ static struct order ep_order(struct space *space, const struct degrees *referenc
     return order;
 }
 
-/* The state of the walk over degrees. */
+/* The state of the walk over degrees. hopeless: the state alone, divided over all ranks, is too
+ * much; no layout holds less of it. */
 struct walk {
     struct space *space;
     struct decision *decision;
+    bool hopeless;
+    bool ordered; /* ep was ordered by time once; later widest first */
+    int left;     /* visits allowed */
 };
 
-/* Keeps the first candidate of the best verdict, or the smallest; true when it fits. */
-static bool visit(struct walk *walk, const struct degrees *degrees, bool wide)
+static bool over(const struct walk *walk)
+{
+    return walk->hopeless || walk->left <= 0;
+}
+
+/* Whether every rank holds 1/world of all that can be divided: nothing holds less. Tensor splits
+ * repeat norms, stages are at best equal. */
+static bool fully_divided(const struct space *space, const struct candidate *c)
+{
+    return c->choices.primitives.sharding == SHARDING_FSDP && space->open_fsdp &&
+           space->open_e_fsdp && c->choices.layout.pp == 1 && c->choices.layout.tp == 1;
+}
+
+enum visit { VISIT_ILLEGAL, VISIT_FITS, VISIT_TIGHT, VISIT_DOES_NOT_FIT };
+
+/* Keeps the first candidate of the best verdict, or the smallest. */
+static enum visit visit(struct walk *walk, const struct degrees *degrees, bool wide)
 {
     struct decision *d = walk->decision;
     struct candidate candidate;
 
+    walk->left--;
     if (!probe(walk->space, degrees, &candidate))
-        return false;
+        return VISIT_ILLEGAL;
     bool smaller = candidate.verdict == VERDICT_DOES_NOT_FIT &&
                    candidate.worst.peak_upper_bytes < d->chosen.worst.peak_upper_bytes;
     if (!d->found || candidate.verdict < d->chosen.verdict ||
@@ -125,55 +155,101 @@ static bool visit(struct walk *walk, const struct degrees *degrees, bool wide)
         d->wide_ep = wide;
     }
     d->found = true;
-    return candidate.verdict == VERDICT_FITS;
+    walk->hopeless |= fully_divided(walk->space, &candidate) &&
+                      state_alone_exceeds(walk->space, &candidate.worst);
+    return candidate.verdict == VERDICT_FITS    ? VISIT_FITS
+           : candidate.verdict == VERDICT_TIGHT ? VISIT_TIGHT
+                                                : VISIT_DOES_NOT_FIT;
 }
 
+/* A larger cp leaves less on a rank: where the largest legal one does not fit none does. */
+static bool largest_cp_fits(struct walk *walk, struct degrees degrees, bool wide)
+{
+    int cps[SPACE_MAX_DIVISORS];
+    int count = space_degree_values(walk->space, DEGREE_CP, &degrees, cps);
+
+    for (int c = count - 1; c >= 0; c--) {
+        degrees.cp = cps[c];
+        enum visit result = visit(walk, &degrees, wide);
+        if (result != VISIT_ILLEGAL)
+            return result != VISIT_DOES_NOT_FIT;
+    }
+    return false;
+}
+
+/* Takes the ep values from the order that cannot fit. */
+static void keep_possible(struct walk *walk, struct degrees degrees, bool wide, struct order *eps)
+{
+    int kept = 0;
+    for (int e = 0; e < eps->count; e++) {
+        degrees.ep = eps->values[e];
+        if (largest_cp_fits(walk, degrees, wide))
+            eps->values[kept++] = degrees.ep;
+    }
+    eps->count = kept;
+}
+
+/* The values of cp in their order; under each, the values of ep in theirs. */
 static bool walk_experts(struct walk *walk, struct degrees degrees, bool wide)
 {
     struct order cps = cp_order(walk->space, &degrees, walk->decision->policy_cp);
     struct degrees reference = degrees;
 
     reference.cp = cps.values[0];
-    struct order eps = ep_order(walk->space, &reference, wide);
-    if (walk->decision->fastest_ep == 0 && eps.count > 0)
-        walk->decision->fastest_ep = eps.values[0];
+    struct order eps = ep_order(walk->space, &reference, wide, !walk->ordered);
+    walk->ordered = true;
     for (int c = 0; c < cps.count; c++) {
+        if (c == 1)
+            keep_possible(walk, degrees, wide, &eps);
         degrees.cp = cps.values[c];
-        for (int e = 0; e < eps.count; e++) {
+        for (int e = 0; e < eps.count && !over(walk); e++) {
             degrees.ep = eps.values[e];
-            if (visit(walk, &degrees, wide))
+            if (visit(walk, &degrees, wide) == VISIT_FITS)
                 return true;
         }
     }
     return false;
 }
 
-static bool walk_stages(struct walk *walk, struct degrees degrees)
+static bool walk_stages(struct walk *walk, struct degrees degrees, bool wide)
 {
     int pps[SPACE_MAX_DIVISORS];
     int count = space_degree_values(walk->space, DEGREE_PP, &degrees, pps);
 
-    for (int wide = 0; wide <= 1; wide++)
-        for (int p = 0; p < count; p++) {
-            degrees.pp = pps[p];
-            if (walk_experts(walk, degrees, wide != 0))
-                return true;
-        }
+    for (int p = 0; p < count && !over(walk); p++) {
+        degrees.pp = pps[p];
+        if (walk_experts(walk, degrees, wide))
+            return true;
+    }
     return false;
 }
 
-bool decide_degrees(struct space *space, struct decision *ret)
+/* Whole experts inside the domain, then beyond it, then split experts inside it. */
+static bool walk_split(struct walk *walk, struct degrees degrees)
 {
-    struct walk walk = { space, ret };
+    const struct space *space = walk->space;
+    bool open = space->open_etp && space->has_moe;
+
+    if (walk_stages(walk, degrees, false) || walk_stages(walk, degrees, true))
+        return true;
+    for (degrees.etp *= 2; open && degrees.etp <= link_domain(space); degrees.etp *= 2)
+        if (walk_stages(walk, degrees, false))
+            return true;
+    return false;
+}
+
+bool decide_degrees(struct space *space, int most_visits, struct decision *ret)
+{
+    struct walk walk = { space, ret, false, false, most_visits };
     struct degrees degrees = space_fixed_degrees(space);
     int tps[SPACE_MAX_DIVISORS];
     int count = space_degree_values(space, DEGREE_TP, &degrees, tps);
 
     memset(ret, 0, sizeof *ret);
     ret->policy_cp = policy_cp(space);
-    for (int t = 0; t < count; t++) {
+    for (int t = 0; t < count && !over(&walk); t++) {
         degrees.tp = tps[t];
-        if (walk_stages(&walk, degrees))
+        if (walk_split(&walk, degrees))
             break;
     }
     return ret->found;
@@ -181,7 +257,7 @@ bool decide_degrees(struct space *space, struct decision *ret)
 
 bool decide(struct space *space, struct decision *ret)
 {
-    if (!decide_degrees(space, ret))
+    if (!decide_degrees(space, MOST_VISITS, ret))
         return false;
     space_time(space, &ret->chosen);
     decide_settings(space, ret);

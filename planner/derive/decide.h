@@ -16,14 +16,14 @@ struct decision {
     struct candidate chosen; /* judged and timed */
     bool found;              /* any legal layout at all */
     int policy_cp;           /* the first cp tried */
-    int fastest_ep;          /* the ep that the roofline prefers inside the domain */
     bool wide_ep;            /* nothing inside the domain fits */
     bool cp_for_speed, pp_for_speed, tp_for_speed;
 };
 
 /* EP, CP, PP, TP in that order of willingness; true when some legal layout exists. The chosen
- * candidate is the first that fits at its leanest; else the first tight one; else the smallest. */
-bool decide_degrees(struct space *space, struct decision *ret);
+ * candidate is the first that fits at its leanest; else the first tight one; else the smallest.
+ * most_visits bounds the layouts looked at. */
+bool decide_degrees(struct space *space, int most_visits, struct decision *ret);
 
 /* Sharding, shard widths and settings: the fastest that fits at the decided degrees; among equally
  * fast ones the leanest; never worse than *chosen. */

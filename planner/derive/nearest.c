@@ -7,14 +7,15 @@
 #include <gsl/gsl_roots.h>
 #include <math.h>
 
-enum { MOST_DOUBLINGS = 8, SEQUENCE_UNIT = 1024, MOST_SHRINKS = 6 };
+/* What fits does so early in the walk; a deeper look would cost more than the hint is worth. */
+enum { MOST_DOUBLINGS = 8, SEQUENCE_UNIT = 1024, MOST_STRETCHES = 4, MOST_VISITS = 150 };
 
 /* Whether a question has a layout that fits; its peak and choices. */
 static bool fits(const struct question *q, struct decision *ret)
 {
     struct space space;
     space_init(&space, q);
-    return decide_degrees(&space, ret) && ret->chosen.verdict == VERDICT_FITS;
+    return decide_degrees(&space, MOST_VISITS, ret) && ret->chosen.verdict == VERDICT_FITS;
 }
 
 static struct nearest *append(struct answer *answer)
@@ -146,7 +147,7 @@ static uint64_t longest_sequence(const struct space *space, const struct decisio
     struct question shorter = *space->q;
     uint64_t longest = 0;
 
-    for (int i = 0; i < MOST_SHRINKS; i++) {
+    for (int i = 0; i < MOST_STRETCHES; i++) {
         const struct stretch stretch = { space, &layout.chosen.choices };
         uint64_t unit = sequence_unit(space->q, &layout.chosen.choices.layout);
         uint64_t tokens = root_sequence(&stretch) / unit * unit;

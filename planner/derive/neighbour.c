@@ -39,13 +39,17 @@ static void insert(struct answer *answer, const struct candidate *candidate)
     answer->candidates[at] = *candidate;
 }
 
-/* A neighbour keeps the sharding, and what saves memory at no cost in time. */
-static struct space narrowed(const struct space *space, const struct primitives *p)
+/* A neighbour keeps the sharding, its widths where they are full, and what saves memory at no cost
+ * in time. */
+static struct space narrowed(const struct space *space, const struct choices *chosen)
 {
     struct space narrow = *space;
+    const struct primitives *p = &chosen->primitives;
+
     narrow.sharding = (struct knob){ .count = 1, .values = { (int)p->sharding } };
     if (p->loss == LOSS_LINEAR_CE)
         narrow.loss = (struct knob){ .count = 1, .values = { LOSS_LINEAR_CE } };
+    narrow.full_widths_only = chosen->layout.d_rep == 1 && chosen->layout.e_rep == 1;
     return narrow;
 }
 
@@ -80,7 +84,7 @@ void neighbours_write(struct space *space, const struct decision *decision, stru
         { offsetof(struct degrees, ep), 2, 1, space->open_ep && space->has_moe },
         { offsetof(struct degrees, ep), 1, 2, space->open_ep && space->has_moe },
     };
-    struct space narrow = narrowed(space, &decision->chosen.choices.primitives);
+    struct space narrow = narrowed(space, &decision->chosen.choices);
 
     ret->candidate_count = 0;
     for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) {

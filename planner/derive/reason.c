@@ -325,7 +325,10 @@ static void tell_etp(struct story *s)
 
     if (!s->space->has_moe || !begin_number(s, "etp", s->degrees.etp))
         return;
-    if (s->degrees.etp == 1)
+    if (s->degrees.etp > 1)
+        TELL(s, s->chosen->verdict == VERDICT_DOES_NOT_FIT ? "the smallest peak of all"
+                                                           : "nothing fits with whole experts");
+    else
         TELL(s, "split experts mean narrower GEMMs and 2-fold traffic; no skew asks for it");
     other.etp = s->degrees.etp > 1 ? s->degrees.etp / 2 : 2;
     price_degrees(s, &other, "etp", other.etp);

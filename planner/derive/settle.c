@@ -54,11 +54,11 @@ static struct widths shard_widths(const struct space *space, const struct layout
 
     if (!space->open_fsdp)
         w.dense[0] = space->fixed.fsdp;
-    else if (dense != layout_dp(l))
+    else if (dense != layout_dp(l) && !space->full_widths_only)
         w.dense[w.dense_count++] = dense;
     if (!space->open_e_fsdp)
         w.expert[0] = space->fixed.e_fsdp;
-    else if (expert != layout_e_dp(l) && space->has_moe)
+    else if (expert != layout_e_dp(l) && space->has_moe && !space->full_widths_only)
         w.expert[w.expert_count++] = expert;
     return w;
 }

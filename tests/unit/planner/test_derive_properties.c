@@ -1,8 +1,8 @@
 /* Properties of derivation on random models, machines and sequences. The seed is printed; give
  * another in RANKFIT_SEED. */
+#include "base/text.h"
 #include "test_derive_fixture.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { CASES = 60, SEARCHED_CASES = 40, SEARCHED_GPUS = 8 };
@@ -121,7 +121,8 @@ static void small_memory_brings_cp_then_pp(void **state)
             if (!derived(&ask, &answer) || answer.recommended.verdict != VERDICT_FITS)
                 break;
             const struct layout *l = &answer.recommended.choices.layout;
-            snprintf(cp, sizeof cp, "%d", policy_cp(&ask));
+            size_t used = 0;
+            text_append(cp, sizeof cp, &used, "%d", policy_cp(&ask));
             if (l->pp > 1 || l->tp > 1) {
                 assert_true(said(&answer, "pp=", "did not hide") ||
                             said(&answer, "tp=", "hide no other way") ||
