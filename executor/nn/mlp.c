@@ -32,11 +32,11 @@ static void backward_input(const struct layer_call *call, int64_t in, int64_t ou
                  dx->data, false);
 }
 
+/* scale: of each token's activation; NULL is one. */
 static void activate(const struct layer_call *call, int64_t width, const struct buffer *h,
-                     const struct buffer *scale, const struct buffer *a)
+                     const float *scale, const struct buffer *a)
 {
-    WORK_OP(call->state->work, swiglu, call->batch->tokens, width, h->data,
-            scale ? scale->data : NULL, a->data);
+    WORK_OP(call->state->work, swiglu, call->batch->tokens, width, h->data, scale, a->data);
 }
 
 void dense_forward(const struct layer_call *call, struct buffer *normed, struct buffer *output,
@@ -83,10 +83,11 @@ void dense_backward(const struct layer_call *call, struct buffer *gradient)
     work_give(w, &s->x1);
 }
 
-/* The scalar gate: sigmoid of one projection a token. NULL when the model has none. */
-static const struct buffer *scale_of(const struct layer_call *call)
+/* The scalar gate: sigmoid of one projection a token, in shared_scale, which holds nothing in a
+ * model without one. */
+static bool has_gate(const struct layer_call *call)
 {
-    return layer_model(call)->moe.shared_gate ? &call->saved->shared_scale : NULL;
+    return layer_model(call)->moe.shared_gate;
 }
 
 static void gate_forward(const struct layer_call *call, const struct buffer *normed)
@@ -94,7 +95,7 @@ static void gate_forward(const struct layer_call *call, const struct buffer *nor
     struct layer_saved *s = call->saved;
     struct linear l = layer_linear(call, layer_model(call)->hidden, 1);
 
-    if (!scale_of(call))
+    if (!has_gate(call))
         return;
     l.output_type = DTYPE_FP32;
     s->shared_scale = take(call, kept_owner(call->keep, OWNER_LAYER), 1, sizeof(float));
@@ -115,7 +116,7 @@ void shared_forward(const struct layer_call *call, struct buffer *normed, struct
     gate_forward(call, normed);
     work_give(w, normed);
     struct buffer a = take(call, OWNER_LAYER, width, sizeof(bf16));
-    activate(call, width, &s->hs, scale_of(call), &a);
+    activate(call, width, &s->hs, s->shared_scale.data, &a);
     work_give_unless_kept(w, call->keep, &s->hs);
     work_give_unless_kept(w, call->keep, &s->shared_scale);
     forward(call, width, hidden, ROLE_SHARED_DOWN, &a, output, true);
@@ -130,7 +131,7 @@ static void gate_backward(const struct layer_call *call, struct buffer *d_scale,
     struct layer_saved *s = call->saved;
     struct linear l = layer_linear(call, layer_model(call)->hidden, 1);
 
-    if (!scale_of(call))
+    if (!has_gate(call))
         return;
     l.output_type = DTYPE_FP32;
     WORK_OP(w, sigmoid_backward, call->batch->tokens, s->shared_scale.data, d_scale->data);
@@ -147,20 +148,19 @@ void shared_backward(const struct layer_call *call, const struct buffer *gradien
 {
     struct work *w = call->state->work;
     struct layer_saved *s = call->saved;
-    const struct buffer *scale = scale_of(call);
     int64_t hidden = layer_model(call)->hidden, width = layer_model(call)->moe.shared_width;
     struct buffer d_scale = { 0 };
 
     *normed = layer_norm(call, ROLE_POST_NORM, &s->x1);
     struct buffer a = take(call, OWNER_LAYER, width, sizeof(bf16));
-    activate(call, width, &s->hs, scale, &a);
+    activate(call, width, &s->hs, s->shared_scale.data, &a);
     backward_weight(call, width, hidden, ROLE_SHARED_DOWN, gradient, &a);
     struct buffer d_a = take(call, OWNER_LAYER, width, sizeof(bf16));
     work_give(w, &a);
     backward_input(call, width, hidden, ROLE_SHARED_DOWN, gradient, &d_a);
-    if (scale)
+    if (has_gate(call))
         d_scale = take(call, OWNER_LAYER, 1, sizeof(float));
-    WORK_OP(w, swiglu_backward, call->batch->tokens, width, d_a.data, scale ? scale->data : NULL,
+    WORK_OP(w, swiglu_backward, call->batch->tokens, width, d_a.data, s->shared_scale.data,
             s->hs.data, d_scale.data);
     work_give(w, &d_a);
     backward_weight(call, hidden, 2 * width, ROLE_SHARED_GATE, &s->hs, normed);

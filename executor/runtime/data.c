@@ -25,12 +25,16 @@ static int map_file(struct data *data, const char *path, struct diag_list *reter
     int ret = fstat(file, &status) == 0 ? 0 : diag_error(reterr, at, "%s", strerror(errno));
     if (ret == 0 && !S_ISREG(status.st_mode))
         ret = diag_error(reterr, at, "not a regular file");
-    if (ret == 0 && status.st_size > 0) {
+    if (ret == 0 && status.st_size == 0)
+        ret = diag_error(reterr, at, "the file is empty");
+    if (ret == 0) {
         void *map = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, file, 0);
-        data->map = map == MAP_FAILED ? NULL : map;
-        data->bytes = (uint64_t)status.st_size;
-        if (!data->map)
+        if (map == MAP_FAILED) {
             ret = diag_error(reterr, at, "%s", strerror(errno));
+        } else {
+            data->map = map;
+            data->bytes = (uint64_t)status.st_size;
+        }
     }
     (void)close(file);
     return ret;
@@ -41,7 +45,7 @@ static uint32_t token_at(const struct data *data, uint64_t index)
     uint32_t token;
     if (data->format == DATA_BYTES)
         return ((const unsigned char *)data->map)[index];
-    memcpy(&token, (const unsigned char *)data->map + 4 * index, sizeof token);
+    memcpy(&token, (const uint32_t *)data->map + index, sizeof token);
     return token;
 }
 
@@ -70,7 +74,7 @@ int data_open(struct data *data, const char *path, enum data_format format, uint
     memset(data, 0, sizeof *data);
     data->format = format;
     data->vocab = vocab;
-    if (map_file(data, path, reterr) != 0)
+    if (map_file(data, path, reterr) != 0 || !data->map)
         return -1;
     data->tokens = data->bytes / format_bytes[format];
     if (data->tokens > seq_tokens)

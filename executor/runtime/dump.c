@@ -225,8 +225,16 @@ static json_t *header_entry(const struct dump_tensor *tensor, uint64_t begin)
     json_t *shape = json_array();
     for (int i = 0; i < tensor->axes; i++)
         json_array_append_new(shape, json_integer((json_int_t)tensor->shape[i]));
+    uint64_t end = begin + tensor->elements * sizeof(float);
     return json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape, "data_offsets",
-                     (json_int_t)begin, (json_int_t)(begin + tensor->elements * sizeof(float)));
+                     (json_int_t)begin, (json_int_t)end);
+}
+
+/* Where the next piece goes. */
+static char *put(char *at, const void *from, uint64_t bytes)
+{
+    memcpy(at, from, bytes);
+    return at + bytes;
 }
 
 /* Length of the header (8 bytes, little endian), header in JSON, tensors. */
@@ -244,15 +252,9 @@ static char *render(const struct dump *dump, size_t *ret_bytes)
     char *file = text ? malloc(sizeof length + length + data) : NULL;
     json_decref(header);
     if (file) {
-        char *at = file;
-        memcpy(at, &length, sizeof length);
-        memcpy(at += sizeof length, text, length);
-        at += length;
-        for (size_t i = 0; i < dump->count; i++) {
-            uint64_t bytes = dump->tensors[i].elements * sizeof(float);
-            memcpy(at, dump->tensors[i].values, bytes);
-            at += bytes;
-        }
+        char *at = put(put(file, &length, sizeof length), text, length);
+        for (size_t i = 0; i < dump->count; i++)
+            at = put(at, dump->tensors[i].values, dump->tensors[i].elements * sizeof(float));
     }
     free(text);
     *ret_bytes = sizeof length + length + data;

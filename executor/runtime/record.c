@@ -149,7 +149,7 @@ static int gather_and_write(struct fabric *f, json_t *document, const char *text
 
     if (ret == 0)
         ret = f->ops->gather_text(f->all, text, strlen(text), texts, bytes, reterr);
-    if (ret == 0 && f->rank == 0) {
+    if (ret == 0 && f->rank == 0 && texts && bytes) {
         ret = merge(document, texts, bytes, f->world) == 0 ? 0 : no_memory(reterr);
         if (ret == 0)
             ret = file_write_document(path, document, reterr);

@@ -77,7 +77,7 @@ static void prepare_heads(struct pass *p, const char *norm_name, int heads, doub
 {
     const struct model *m = &p->r->plan->model;
     for (int h = 0; h < heads; h++) {
-        double *head = row + h * m->gqa.head_dim;
+        double *head = row + (ptrdiff_t)h * m->gqa.head_dim;
         if (m->gqa.qk_norm)
             norm(weight(p->r, norm_name, p->layer, 0), m->gqa.head_dim, m->norm_eps, head, head);
         rotate(head, m->gqa.head_dim, m->gqa.rope_theta, position);
@@ -107,7 +107,7 @@ static void attention(struct pass *p)
     static double q[MAX_TOKENS][MAX_WIDTH], k[MAX_TOKENS][MAX_WIDTH], v[MAX_TOKENS][MAX_WIDTH];
     const struct model *m = &p->r->plan->model;
     int tokens = (int)p->r->plan->seq_tokens, hidden = m->hidden, dim = m->gqa.head_dim;
-    double n[MAX_WIDTH], o[MAX_WIDTH], y[MAX_WIDTH];
+    double n[MAX_WIDTH] = { 0 }, o[MAX_WIDTH] = { 0 }, y[MAX_WIDTH];
 
     for (int t = 0; t < tokens; t++) {
         norm(weight(p->r, "model.layers.#.input_layernorm.weight", p->layer, 0), hidden,
@@ -123,8 +123,8 @@ static void attention(struct pass *p)
     }
     for (int t = 0; t < tokens; t++) {
         for (int h = 0; h < m->gqa.heads; h++)
-            attend_head(q[t] + h * dim, k, v, h / (m->gqa.heads / m->gqa.kv_heads) * dim, dim, t,
-                        o + h * dim);
+            attend_head(q[t] + (ptrdiff_t)h * dim, k, v, h * m->gqa.kv_heads / m->gqa.heads * dim,
+                        dim, t, o + (ptrdiff_t)h * dim);
         multiply(weight(p->r, "model.layers.#.self_attn.o_proj.weight", p->layer, 0), hidden,
                  m->gqa.heads * dim, o, y);
         for (int i = 0; i < hidden; i++)
@@ -197,7 +197,7 @@ static void feed_forward(struct pass *p, int sequence)
 {
     const struct model *m = &p->r->plan->model;
     int tokens = (int)p->r->plan->seq_tokens;
-    double n[MAX_WIDTH];
+    double n[MAX_WIDTH] = { 0 };
 
     for (int t = 0; t < tokens; t++) {
         norm(weight(p->r, "model.layers.#.post_attention_layernorm.weight", p->layer, 0), m->hidden,

@@ -111,8 +111,10 @@ void step_run(struct fabric *fabric, const struct plan *plan, int steps, struct 
     const struct data data = { .seed = 5, .vocab = plan->model.vocab };
 
     memset(ret, 0, sizeof *ret);
-    if (!backend || trainer_open(&trainer, plan, fabric, backend, &data, 7, &errors) != 0)
+    if (!backend || trainer_open(&trainer, plan, fabric, backend, &data, 7, &errors) != 0) {
         fail_with(&errors);
+        return;
+    }
     trainer.on_gradients = dump_now;
     trainer.on_gradients_context = &ret->dump;
     assert_int_equal(trainer_keep_hidden(&trainer), 0);

@@ -61,23 +61,24 @@ static void test_places(void **state)
                                   .e_fsdp = step_fabric->world };
     struct opened *o = open_trainer(&layout);
     const struct state_unit *unit = &o->trainer.state.units[1];
-    uint64_t query = 32 * 32, key = 16 * 32;
+    uint64_t query = UINT64_C(32) * 32, key = UINT64_C(16) * 32;
 
     assert_int_equal(tensor_of(unit, ROLE_K)->offset, tensor_of(unit, ROLE_Q)->offset + query);
     assert_int_equal(tensor_of(unit, ROLE_V)->offset, tensor_of(unit, ROLE_K)->offset + key);
     assert_int_equal(tensor_of(unit, ROLE_SHARED_UP)->offset,
-                     tensor_of(unit, ROLE_SHARED_GATE)->offset + 24 * 32);
+                     tensor_of(unit, ROLE_SHARED_GATE)->offset + UINT64_C(24) * 32);
     assert_int_equal(tensor_of(unit, ROLE_EXPERT_GATE)->offset, 0);
-    assert_int_equal(tensor_of(unit, ROLE_EXPERT_GATE)->stride, 2 * 16 * 32);
+    assert_int_equal(tensor_of(unit, ROLE_EXPERT_GATE)->stride, UINT64_C(2) * 16 * 32);
     assert_int_equal(tensor_of(unit, ROLE_EXPERT_UP)->offset, 16 * 32);
-    assert_int_equal(tensor_of(unit, ROLE_EXPERT_DOWN)->offset, 8 * 2 * 16 * 32);
+    assert_int_equal(tensor_of(unit, ROLE_EXPERT_DOWN)->offset, UINT64_C(8) * 2 * 16 * 32);
     assert_int_equal(tensor_of(unit, ROLE_EXPERT_DOWN)->stride, 16 * 32);
     /* norms 2 x 32 and 2 x 8; q, k, v, o; router 8 x 32; shared 3 x 24 x 32 and its gate 32 */
-    assert_int_equal(unit->parts[MESH_DENSE].elements,
-                     2 * 32 + 2 * 8 + query + 2 * key + query + 8 * 32 + 3 * 24 * 32 + 32);
-    assert_int_equal(unit->parts[MESH_EXPERT].elements, 8 * 3 * 16 * 32);
-    assert_int_equal(o->trainer.state.units[0].parts[MESH_DENSE].elements, 61 * 32);
-    assert_int_equal(o->trainer.state.units[3].parts[MESH_DENSE].elements, 61 * 32 + 32);
+    assert_int_equal(unit->parts[MESH_DENSE].elements, UINT64_C(64) + 16 + query + 2 * key + query +
+                                                           UINT64_C(8) * 32 +
+                                                           UINT64_C(3) * 24 * 32 + 32);
+    assert_int_equal(unit->parts[MESH_EXPERT].elements, UINT64_C(8) * 3 * 16 * 32);
+    assert_int_equal(o->trainer.state.units[0].parts[MESH_DENSE].elements, UINT64_C(61) * 32);
+    assert_int_equal(o->trainer.state.units[3].parts[MESH_DENSE].elements, UINT64_C(61) * 32 + 32);
     close_trainer(o);
 }
 
@@ -92,7 +93,7 @@ static void test_shards(void **state)
         struct step_layout layout = { .sharding = kinds[i], .fsdp = world, .e_fsdp = world };
         struct opened *o = open_trainer(&layout);
         const struct state_part *part = &o->trainer.state.units[0].parts[MESH_DENSE];
-        uint64_t unit = 64 * (uint64_t)world, padded = (61 * 32 + unit - 1) / unit * unit;
+        uint64_t unit = 64 * (uint64_t)world, padded = (UINT64_C(61) * 32 + unit - 1) / unit * unit;
         uint64_t slice = kinds[i] == SHARDING_REPLICATED ? padded : padded / (uint64_t)world;
         uint64_t held = kinds[i] == SHARDING_FSDP ? slice : padded;
         assert_int_equal(part->padded, padded);

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { SAMPLES = 12, RUN_SEED = 7, DATA_SEED = 5 };
+enum { SAMPLES = 6, RUN_SEED = 7, DATA_SEED = 5 };
 
 /* The nearest bf16: 8 significant bits, ties to even. */
 static double to_bf16(double value)
