@@ -81,8 +81,8 @@ int derive(const struct question *q, struct answer *ret, struct diag_list *reter
  * those that fit, in *ret (verdict does_not_fit and the smallest peak when none does). */
 long search_all(const struct question *q, struct candidate *ret);
 
-/* Runs search_all and fills derived_over_best, layouts and search_seconds of an answer; takes
- * seconds, so it is asked for. */
+/* Runs search_all and fills derived_over_best, layouts and search_seconds of an answer. derive()
+ * does so by itself for small worlds on the host; elsewhere it takes seconds and is asked for. */
 void answer_judge(const struct question *q, struct answer *answer);
 
 #endif

@@ -225,6 +225,7 @@ static void switch_on(const struct question *q, struct answer *ret)
         const char *key, *value, *why;
     } settings[] = {
         { "grad_dtype", "bf16", ": gradients of half the size, summed in bf16" },
+        { "offload", "checkpoints", ": layer inputs in host memory" },
         { "offload", "optimizer", ": master weights and moments in host memory" },
         { "logits_dtype", "bf16", ": logits of half the size" },
     };

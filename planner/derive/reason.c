@@ -134,6 +134,7 @@ static void tell_ep(struct story *s)
     const struct layout *l = &s->chosen->choices.layout;
     int domain = link_domain(s->space);
     bool inside = l->ep * l->etp <= domain;
+    char tokens[32];
     struct degrees other = s->degrees;
 
     if (!s->space->has_moe || !begin_number(s, "ep", l->ep))
@@ -150,6 +151,9 @@ static void tell_ep(struct story *s)
     if (rate > 0 && s->space->q->gpus > 1)
         TELL(s, "; exchanging a row %s %.2f of the time of its expert GEMMs",
              l->ep > 1 ? "takes" : "would take", exchange_over_experts(q, rate));
+    if (l->ep == 1 && l->e_fsdp > 1 && s->settings.sharding == SHARDING_FSDP)
+        TELL(s, ", gathering experts hides from %s local tokens on",
+             units_format_count(tokens, sizeof tokens, s->chosen->time.min_tokens_to_hide_gather));
     other.ep = l->ep > 1 ? l->ep / 2 : 2;
     price_degrees(s, &other, "ep", other.ep);
 }

@@ -51,6 +51,8 @@ static void note_knobs(struct space *space)
     knob_set(&space->recompute, !choice_is_fixed(fixed, "recompute"), (int)base->recompute, 2,
              recomputes);
     knob_set(&space->loss, !choice_is_fixed(fixed, "loss"), (int)base->loss, 2, losses);
+    if (!choice_is_fixed(fixed, "loss") && base->vocab_group > 1)
+        space->loss = (struct knob){ .count = 1, .values = { LOSS_RING_DTP } };
     knob_set(&space->prefetch, !choice_is_fixed(fixed, "prefetch_units"), base->prefetch_units, 2,
              prefetches);
     note_chunks(space);
@@ -77,6 +79,8 @@ static void note_degrees(struct space *space)
     space->open_etp = !choice_is_fixed(fixed, "etp");
     space->open_fsdp = !choice_is_fixed(fixed, "fsdp");
     space->open_e_fsdp = !choice_is_fixed(fixed, "e_fsdp");
+    space->open_vocab_group = !choice_is_fixed(fixed, "vocab_group");
+    space->open_host_bytes = !choice_is_fixed(fixed, "sco_host_bytes");
     space->open_context = !choice_is_fixed(fixed, "context");
     space->open_linear_context = !choice_is_fixed(fixed, "linear_context");
     if (space->open_pp && choice_is_fixed(fixed, "stage_layers")) {
@@ -198,9 +202,30 @@ static void complete_layout(const struct space *space, const struct degrees *d, 
         memset(l->stage_layers, 0, sizeof l->stage_layers);
 }
 
-static void complete_primitives(const struct space *space, const struct degrees *d,
-                                const struct settings *settings, struct primitives *p)
+/* Ranks that share the vocabulary: as many replicas as reach each other at link speed. */
+static int ring_group(const struct space *space, const struct layout *l)
 {
+    int domain = space->q->hardware->domain_gpus / at_least_one(l->tp * l->cp);
+    int dp = layout_dp(l);
+
+    for (int group = domain < dp ? domain : dp; group > 2; group--)
+        if (dp % group == 0 && space->q->model->vocab % group == 0)
+            return group;
+    return 2;
+}
+
+/* Half of what the node's memory is for one rank; the other half is the system's and the loader's.
+ */
+static uint64_t host_budget(const struct hardware *h)
+{
+    return h->host_memory_bytes / (uint64_t)at_least_one(h->gpus_per_node) / 2;
+}
+
+static void complete_primitives(const struct space *space, const struct degrees *d,
+                                const struct settings *settings, struct choices *ret)
+{
+    struct primitives *p = &ret->primitives;
+
     *p = space->base;
     p->sharding = settings->sharding;
     p->recompute = settings->recompute;
@@ -214,13 +239,17 @@ static void complete_primitives(const struct space *space, const struct degrees 
     if (space->open_linear_context)
         p->linear_context =
             d->cp > 1 && space->has_linear ? settings->linear_context : LINEAR_CONTEXT_NONE;
+    if (space->open_vocab_group && p->loss == LOSS_RING_DTP)
+        p->vocab_group = ring_group(space, &ret->layout);
+    if (space->open_host_bytes && (p->offload & OFFLOAD_CHECKPOINTS) != 0)
+        p->sco_host_bytes = host_budget(space->q->hardware);
 }
 
 void space_complete(const struct space *space, const struct degrees *degrees,
                     const struct settings *settings, struct choices *ret)
 {
     complete_layout(space, degrees, &ret->layout);
-    complete_primitives(space, degrees, settings, &ret->primitives);
+    complete_primitives(space, degrees, settings, ret);
 }
 
 bool space_legal(struct space *space, const struct choices *choices)

@@ -21,7 +21,7 @@ struct space {
     int64_t global_batch;
     bool has_moe, has_softmax, has_linear;
     bool open_tp, open_pp, open_cp, open_ep, open_etp, open_fsdp, open_e_fsdp;
-    bool open_context, open_linear_context, open_moe;
+    bool open_context, open_linear_context, open_moe, open_vocab_group, open_host_bytes;
     bool full_widths_only;  /* shard over all ranks there are; set by who wants fewer layouts */
     struct primitives base; /* defaults with the fixed choices on top */
     struct layout fixed;    /* meaningful where not open */

@@ -191,6 +191,7 @@ static void the_host_gets_what_its_backend_runs(void **state)
         assert_int_equal(
             capability_check(BACKEND_HOST, &ask.model, &answer.recommended.choices, &list), 0);
         assert_non_null(strstr(because("backend=host"), "host backend runs"));
+        assert_true(answer.derived_over_best > 0.9 && answer.derived_over_best <= 1);
         for (int c = 0; c < answer.candidate_count; c++)
             assert_int_equal(
                 capability_check(BACKEND_HOST, &ask.model, &answer.candidates[c].choices, &list),
@@ -208,6 +209,28 @@ static void the_host_keeps_what_was_set(void **state)
     derive_ok(&ask);
     assert_int_equal(layout()->tp, 2);
     assert_int_equal(layout()->cp, 1);
+}
+
+/* What follows from a loss over shared vocabulary: a group that divides it; and the other way. */
+static void keys_that_belong_together_are_derived(void **state)
+{
+    struct ask ask;
+    (void)state;
+    ask_init(&ask, "qwen3-30b-a3b", "h100-sxm", 16, 16384);
+    ask_set(&ask, "loss", "ring_dtp");
+    derive_ok(&ask);
+    assert_true(answer.recommended.choices.primitives.vocab_group >= 2);
+    ask_init(&ask, "qwen3-30b-a3b", "h100-sxm", 16, 16384);
+    ask_set(&ask, "vocab_group", "2");
+    derive_ok(&ask);
+    assert_int_equal(answer.recommended.choices.primitives.loss, LOSS_RING_DTP);
+    ask_init(&ask, "qwen3-30b-a3b", "h100-sxm", 16, 16384);
+    ask_set(&ask, "offload", "checkpoints");
+    ask.hardware.host_memory_bytes = UINT64_C(1600000000000);
+    ask.hardware.gpus_per_node = 8;
+    derive_ok(&ask);
+    assert_int_equal(answer.recommended.choices.primitives.sco_host_bytes,
+                     UINT64_C(100000000000)); /* 1.6 TB / 8 ranks / 2 */
 }
 
 static void runners_up_are_others_and_ordered(void **state)
@@ -300,6 +323,7 @@ int main(void)
         cmocka_unit_test(hybrids_get_both_contexts),
         cmocka_unit_test(the_host_gets_what_its_backend_runs),
         cmocka_unit_test(the_host_keeps_what_was_set),
+        cmocka_unit_test(keys_that_belong_together_are_derived),
         cmocka_unit_test(runners_up_are_others_and_ordered),
         cmocka_unit_test(what_is_nearest_fits),
         cmocka_unit_test(more_gpus_hold_more_state),

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { CASES = 60, SEARCHED_CASES = 40, SEARCHED_GPUS = 8 };
+enum { CASES = 60, SEARCHED_CASES = 30, SEARCHED_GPUS = 8 };
 
 /* Tokens per second of the derived layout over the best of all legal ones, at the least and on
  * average over cases that fit. Memory is below 180e9 bytes in all of them. */
@@ -111,7 +111,7 @@ static void small_memory_brings_cp_then_pp(void **state)
     int larger_cp = 0, stages = 0;
     struct ask ask;
     (void)state;
-    for (int i = 0; i < CASES / 3; i++) {
+    for (int i = 0; i < CASES / 5; i++) {
         ask_random(&ask, &seed, 8);
         for (uint64_t memory = UINT64_C(100) << 30; memory > UINT64_C(3) << 30;
              memory -= memory / 5) {
