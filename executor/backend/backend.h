@@ -237,7 +237,7 @@ struct backend_ops {
                           struct diag_list *reterr);
     /* One tile of logits [rows, vocab] fp32: loss_sum (host double) += sum of -log p(target);
      * d_logits[rows, vocab] bf16 = (softmax - onehot) * scale. target < 0: the row does not count.
-     */
+     * loss_sum must live, and is complete, until the stream's next sync, download or sum_squares. */
     int (*cross_entropy)(struct backend *b, enum stream s, int64_t rows, int64_t vocab,
                          const float *logits, const int32_t *targets, float scale, bf16 *d_logits,
                          double *loss_sum, struct diag_list *reterr);
@@ -309,5 +309,9 @@ struct backend {
 
 /* Opens the host backend (OpenBLAS, one thread). */
 struct backend *backend_host_open(struct diag_list *reterr);
+
+/* Opens the CUDA backend on GPU `device`, from 0; NULL with a diagnostic when there is none. In
+ * programs that link the library executor_cuda only. */
+struct backend *backend_cuda_open(int device, struct diag_list *reterr);
 
 #endif

@@ -4,17 +4,12 @@
 #include "executor/backend/host/exponential.h"
 #include "executor/backend/host/host.h"
 
-static inline __attribute__((always_inline)) float sigmoid(float x)
-{
-    return 1.0F / (1.0F + fast_exp(-x));
-}
-
 HOST_HOT
 static void swiglu_row(int64_t width, const bf16 *h, float weight, bf16 *a)
 {
     for (int64_t i = 0; i < width; i++) {
         float g = bf16_to_float(h[i]), u = bf16_to_float(h[width + i]);
-        a[i] = bf16_from_float(weight * (g * sigmoid(g) * u));
+        a[i] = bf16_from_float(weight * (g * fast_sigmoid(g) * u));
     }
 }
 
@@ -39,7 +34,7 @@ static float swiglu_row_backward(int64_t width, const bf16 *da, float weight, bf
             int64_t i = at + j;
             float g = bf16_to_float(h[i]), u = bf16_to_float(h[width + i]);
             float d = bf16_to_float(da[i]);
-            float sigma = sigmoid(g);
+            float sigma = fast_sigmoid(g);
             lanes[j] += d * (g * sigma * u);
             h[i] = bf16_from_float(weight * d * u * (sigma * (1.0F + g * (1.0F - sigma))));
             h[width + i] = bf16_from_float(weight * d * (g * sigma));

@@ -55,9 +55,8 @@ static void soften_row(float *scores, int64_t keys, float scale, float *largest,
 }
 
 static void visit_keys(const struct attention *a, struct tile_state *t, int64_t query, int64_t rows,
-                       int64_t key, const bf16 *k, const bf16 *v)
+                       int64_t key, int64_t keys, const bf16 *k, const bf16 *v)
 {
-    int64_t left = query + rows - key, keys = left < TILE ? left : TILE;
     tile_pack_lines(k + key * a->k_stride, DTYPE_BF16, a->k_stride, keys, a->head_dim, TILE_COLUMNS,
                     t->k);
     tile_pack_columns(v + key * a->v_stride, DTYPE_BF16, a->v_stride, a->head_dim, keys,
@@ -76,10 +75,11 @@ static void visit_keys(const struct attention *a, struct tile_state *t, int64_t 
     tile_multiply(rows, a->head_dim, keys, t->probs, t->v, t->sums, t->width);
 }
 
-static void visit_queries(const struct attention *a, struct tile_state *t, int64_t start, int head,
+static void visit_queries(const struct attention *a, struct tile_state *t, int sequence, int head,
                           int64_t query)
 {
     int64_t rows = a->tokens - query < TILE ? a->tokens - query : TILE;
+    int64_t start = attention_query_row(a, sequence), key_row = sequence * attention_keys(a);
     int64_t kv = (int64_t)(head / (a->heads / a->kv_heads)) * a->head_dim;
     const bf16 *q = a->q + (start + query) * a->q_stride + (int64_t)head * a->head_dim;
     tile_pack_lines(q, DTYPE_BF16, a->q_stride, rows, a->head_dim, TILE_ROWS, t->q);
@@ -90,8 +90,8 @@ static void visit_queries(const struct attention *a, struct tile_state *t, int64
     }
     struct key_span tiles = attention_tiles(a, query, rows);
     for (int64_t key = tiles.first; key < tiles.last; key += TILE)
-        visit_keys(a, t, query, rows, key, a->k + start * a->k_stride + kv,
-                   a->v + start * a->v_stride + kv);
+        visit_keys(a, t, query, rows, key, tiles.last - key < TILE ? tiles.last - key : TILE,
+                   a->k + key_row * a->k_stride + kv, a->v + key_row * a->v_stride + kv);
     for (int64_t r = 0; r < rows; r++) {
         int64_t row = (start + query + r) * a->heads + head;
         for (int i = 0; i < a->head_dim; i++)
@@ -112,6 +112,6 @@ int host_attention(struct backend *b, enum stream s, const struct attention *a,
     for (int sequence = 0; sequence < a->sequences; sequence++)
         for (int head = 0; head < a->heads; head++)
             for (int64_t query = 0; query < a->tokens; query += TILE)
-                visit_queries(a, &state, sequence * a->tokens, head, query);
+                visit_queries(a, &state, sequence, head, query);
     return 0;
 }

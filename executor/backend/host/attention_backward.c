@@ -29,9 +29,9 @@ struct tile_state {
 /* A place of the work: one head of one sequence against its key-value head's sums. */
 struct place {
     const struct attention_gradient *g;
-    int64_t start; /* first row of the sequence */
+    int64_t start, key_row; /* first rows of the sequence's queries and keys */
     int head, kv_head;
-    float *dk, *dv; /* [tokens, head_dim] */
+    float *dk, *dv; /* [keys, head_dim] */
 };
 
 static void state_open(struct tile_state *t, float *workspace, const struct attention *a)
@@ -49,7 +49,7 @@ static void state_open(struct tile_state *t, float *workspace, const struct atte
 uint64_t host_attention_workspace_bytes(const struct backend *b, const struct attention *a)
 {
     (void)b;
-    return 8 * (uint64_t)a->tokens * (uint64_t)a->head_dim;
+    return 8 * (uint64_t)attention_keys(a) * (uint64_t)a->head_dim;
 }
 
 /* p = exp(score - lse), ds = p (dp - delta) scale; in place of score and dp. */
@@ -92,12 +92,12 @@ static void add_key_sums(struct tile_state *t, const float *from, int64_t rows, 
 }
 
 static void visit_keys(const struct place *p, struct tile_state *t, int64_t query, int64_t rows,
-                       int64_t key)
+                       int64_t key, int64_t keys)
 {
     const struct attention *a = &p->g->forward;
-    int64_t d = a->head_dim, left = query + rows - key, keys = left < TILE ? left : TILE;
-    const bf16 *k = a->k + (p->start + key) * a->k_stride + p->kv_head * d;
-    const bf16 *v = a->v + (p->start + key) * a->v_stride + p->kv_head * d;
+    int64_t d = a->head_dim;
+    const bf16 *k = a->k + (p->key_row + key) * a->k_stride + p->kv_head * d;
+    const bf16 *v = a->v + (p->key_row + key) * a->v_stride + p->kv_head * d;
     tile_pack_lines(k, DTYPE_BF16, a->k_stride, keys, d, TILE_COLUMNS, t->k);
     tile_pack_lines(v, DTYPE_BF16, a->v_stride, keys, d, TILE_COLUMNS, t->v);
     tile_pack_columns(k, DTYPE_BF16, a->k_stride, d, keys, TILE_COLUMNS, t->k_inner);
@@ -130,6 +130,13 @@ static void narrow_rows(const float *from, int64_t from_stride, int64_t rows, in
             to[r * to_stride + i] = bf16_from_float(from[r * from_stride + i]);
 }
 
+static void add_rows(const float *from, int64_t rows, int64_t width, float *to, int64_t to_stride)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < width; i++)
+            to[r * to_stride + i] += from[r * width + i];
+}
+
 static void visit_queries(const struct place *p, struct tile_state *t, int64_t query)
 {
     const struct attention *a = &p->g->forward;
@@ -145,8 +152,9 @@ static void visit_queries(const struct place *p, struct tile_state *t, int64_t q
     fill_delta(p, query, rows);
     struct key_span tiles = attention_tiles(a, query, rows);
     for (int64_t key = tiles.first; key < tiles.last; key += TILE)
-        visit_keys(p, t, query, rows, key);
-    narrow_rows(t->dq, t->width, rows, d, p->g->dq + row * p->g->dq_stride + column,
+        visit_keys(p, t, query, rows, key, tiles.last - key < TILE ? tiles.last - key : TILE);
+    int64_t head_stride = p->g->dq_head_stride > 0 ? p->g->dq_head_stride : d;
+    narrow_rows(t->dq, t->width, rows, d, p->g->dq + row * p->g->dq_stride + p->head * head_stride,
                 p->g->dq_stride);
 }
 
@@ -155,14 +163,20 @@ static void visit_kv_head(struct place *p, struct tile_state *t)
 {
     const struct attention_gradient *g = p->g;
     const struct attention *a = &g->forward;
-    int64_t d = a->head_dim, column = p->kv_head * d;
+    int64_t d = a->head_dim, keys = attention_keys(a), column = p->kv_head * d;
     int group = a->heads / a->kv_heads;
-    memset(p->dk, 0, (size_t)(2 * a->tokens * d) * sizeof *p->dk);
+    memset(p->dk, 0, (size_t)(2 * keys * d) * sizeof *p->dk);
     for (p->head = p->kv_head * group; p->head < (p->kv_head + 1) * group; p->head++)
         for (int64_t query = 0; query < a->tokens; query += TILE)
             visit_queries(p, t, query);
-    narrow_rows(p->dk, d, a->tokens, d, g->dk + p->start * g->dk_stride + column, g->dk_stride);
-    narrow_rows(p->dv, d, a->tokens, d, g->dv + p->start * g->dv_stride + column, g->dv_stride);
+    if (g->dk_sum)
+        add_rows(p->dk, keys, d, g->dk_sum + p->key_row * g->sum_stride + column, g->sum_stride);
+    else
+        narrow_rows(p->dk, d, keys, d, g->dk + p->key_row * g->dk_stride + column, g->dk_stride);
+    if (g->dv_sum)
+        add_rows(p->dv, keys, d, g->dv_sum + p->key_row * g->sum_stride + column, g->sum_stride);
+    else
+        narrow_rows(p->dv, d, keys, d, g->dv + p->key_row * g->dv_stride + column, g->dv_stride);
 }
 
 int host_attention_backward(struct backend *b, enum stream s, const struct attention_gradient *g,
@@ -179,8 +193,12 @@ int host_attention_backward(struct backend *b, enum stream s, const struct atten
     float *sums = g->workspace;
     for (int sequence = 0; sequence < a->sequences; sequence++)
         for (int kv_head = 0; kv_head < a->kv_heads; kv_head++) {
-            struct place place = { g,    sequence * a->tokens,          0, kv_head,
-                                   sums, sums + a->tokens * a->head_dim };
+            struct place place = { .g = g,
+                                   .start = attention_query_row(a, sequence),
+                                   .key_row = sequence * attention_keys(a),
+                                   .kv_head = kv_head,
+                                   .dk = sums,
+                                   .dv = sums + attention_keys(a) * a->head_dim };
             visit_kv_head(&place, &state);
         }
     return 0;

@@ -16,10 +16,22 @@ struct key_span {
     int64_t first, last;
 };
 
-/* Causal: up to itself. A window of w sees itself and the w - 1 before it. */
+static inline int64_t attention_keys(const struct attention *a)
+{
+    return a->key_tokens > 0 ? a->key_tokens : a->tokens;
+}
+
+/* The first row of a sequence's queries. */
+static inline int64_t attention_query_row(const struct attention *a, int sequence)
+{
+    return sequence * (a->run_stride > 0 ? a->run_stride : a->tokens);
+}
+
+/* Causal: up to itself. A window of w sees itself and the w - 1 before it. query: within the run.
+ */
 static inline struct key_span attention_span(const struct attention *a, int64_t query)
 {
-    struct key_span span = { 0, query + 1 };
+    struct key_span span = { 0, a->first_query + query + 1 };
     if (a->window > 0 && span.last > a->window)
         span.first = span.last - a->window;
     return span;
@@ -30,7 +42,7 @@ static inline struct key_span attention_tiles(const struct attention *a, int64_t
                                               int64_t rows)
 {
     int64_t first = attention_span(a, query).first;
-    return (struct key_span){ first - first % ATTENTION_TILE, query + rows };
+    return (struct key_span){ first - first % ATTENTION_TILE, a->first_query + query + rows };
 }
 
 /* Sets what the query does not see of the keys [key, key + keys) to -infinity, whose exponential is
@@ -60,6 +72,10 @@ static inline int attention_check(const struct attention *a, struct diag_list *r
     if (a->kv_heads < 1 || a->heads % a->kv_heads != 0)
         return diag_error(reterr, nowhere, "attention: %d heads over %d key-value heads", a->heads,
                           a->kv_heads);
+    if (a->first_query < 0 || a->first_query + a->tokens > attention_keys(a))
+        return diag_error(reterr, nowhere, "attention: queries %lld to %lld of %lld keys",
+                          (long long)a->first_query, (long long)(a->first_query + a->tokens - 1),
+                          (long long)attention_keys(a));
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* exponential.h - exp in single precision that a compiler can turn into vector code. */
+/* exponential.h - exp and sigmoid in single precision that a compiler can turn into vector code. */
 #ifndef RANKFIT_EXECUTOR_BACKEND_HOST_EXPONENTIAL_H
 #define RANKFIT_EXECUTOR_BACKEND_HOST_EXPONENTIAL_H
 
@@ -27,6 +27,11 @@ static inline __attribute__((always_inline)) float fast_exp(float x)
     float power;
     memcpy(&power, &bits, sizeof power);
     return x < -87.3F ? 0.0F : p * power;
+}
+
+static inline __attribute__((always_inline)) float fast_sigmoid(float x)
+{
+    return 1.0F / (1.0F + fast_exp(-x));
 }
 
 #endif

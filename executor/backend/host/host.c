@@ -130,6 +130,17 @@ static const struct backend_ops host_ops = {
     .adamw = host_adamw,
     .to_bf16 = host_to_bf16,
     .close = host_close,
+    .rmsnorm_centred = host_rmsnorm_centred,
+    .rmsnorm_centred_backward = host_rmsnorm_centred_backward,
+    .output_gate = host_output_gate,
+    .output_gate_backward = host_output_gate_backward,
+    .add_bias = host_add_bias,
+    .add_bias_backward = host_add_bias_backward,
+    .cross_entropy_in_place = host_cross_entropy_in_place,
+    .strip_loss = host_strip_loss,
+    .strip_gradient = host_strip_gradient,
+    .copy_rows = host_copy_rows,
+    .rows_to_bf16 = host_rows_to_bf16,
 };
 
 struct backend *backend_host_open(struct diag_list *reterr)

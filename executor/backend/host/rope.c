@@ -17,12 +17,34 @@ static int rotation_open(const struct rope *r, struct rotation *ret, struct diag
 {
     static const struct pos nowhere = { NULL, 0, 0 };
     ret->half = r->rotary_dim / 2;
+    if (r->run_tokens > 0 && r->tokens != 2 * r->run_tokens)
+        return diag_error(reterr, nowhere, "rope: sequences of %lld rows in two runs of %lld",
+                          (long long)r->tokens, (long long)r->run_tokens);
     if (r->head_dim > HEAD_MAX || r->rotary_dim > r->head_dim || r->rotary_dim % 2 != 0)
         return diag_error(reterr, nowhere, "rope: rotary %d of head_dim %d (at most %d, even)",
                           r->rotary_dim, r->head_dim, HEAD_MAX);
     for (int i = 0; i < ret->half; i++)
         ret->frequency[i] = pow(r->theta, -2.0 * i / r->rotary_dim);
     return 0;
+}
+
+static int64_t position_of(const struct rope *r, int64_t row)
+{
+    int64_t in_sequence = row % r->tokens;
+    if (r->run_tokens < 1)
+        return in_sequence;
+    return r->run_first[in_sequence / r->run_tokens] + in_sequence % r->run_tokens;
+}
+
+/* What a head norm multiplies by. */
+static float norm_weight(const struct rope *r, const bf16 *norm, int64_t i)
+{
+    return bf16_to_float(norm[i]) + (r->norm_zero_centred ? 1.0F : 0.0F);
+}
+
+static int64_t query_stride(const struct rope *r)
+{
+    return r->q_head_stride > 0 ? r->q_head_stride : r->head_dim;
 }
 
 static void rotation_at(struct rotation *rotation, int64_t position)
@@ -73,7 +95,7 @@ static void head_forward(const struct rope *r, const struct rotation *rotation, 
     widen(from, r->head_dim, x);
     float inverse = norm ? inverse_rms(x, r->head_dim, r->norm_eps) : 1.0F;
     for (int i = 0; i < r->head_dim && norm; i++)
-        x[i] = x[i] * inverse * bf16_to_float(norm[i]);
+        x[i] = x[i] * inverse * norm_weight(r, norm, i);
     turn(rotation, 1.0F, x);
     narrow(x, r->head_dim, to);
 }
@@ -86,9 +108,9 @@ int host_rope(struct backend *b, enum stream s, const struct rope *r, struct dia
         return -1;
     for (int64_t row = 0; row < r->rows; row++) {
         const bf16 *qkv = r->qkv + row * r->qkv_stride;
-        rotation_at(&rotation, row % r->tokens);
+        rotation_at(&rotation, position_of(r, row));
         for (int64_t h = 0; h < r->heads; h++)
-            head_forward(r, &rotation, r->q_norm, qkv + h * r->head_dim,
+            head_forward(r, &rotation, r->q_norm, qkv + h * query_stride(r),
                          r->q + (row * r->heads + h) * r->head_dim);
         for (int64_t h = 0; h < r->kv_heads; h++)
             head_forward(r, &rotation, r->k_norm, qkv + r->k_offset + h * r->head_dim,
@@ -111,7 +133,7 @@ static void head_backward(const struct rope *r, const struct rotation *rotation,
         for (int i = 0; i < r->head_dim; i++) {
             x[i] *= inverse;
             sums[i] += d[i] * x[i];
-            d[i] *= bf16_to_float(norm[i]);
+            d[i] *= norm_weight(r, norm, i);
             mean += d[i] * x[i];
         }
         mean /= (float)r->head_dim;
@@ -133,10 +155,10 @@ int host_rope_backward(struct backend *b, enum stream s, const struct rope_gradi
     for (int64_t row = 0; row < r->rows; row++) {
         const bf16 *qkv = r->qkv + row * r->qkv_stride;
         bf16 *dqkv = g->dqkv + row * r->qkv_stride;
-        rotation_at(&rotation, row % r->tokens);
+        rotation_at(&rotation, position_of(r, row));
         for (int64_t h = 0; h < r->heads; h++)
-            head_backward(r, &rotation, r->q_norm, qkv + h * r->head_dim, dqkv + h * r->head_dim,
-                          q_sums);
+            head_backward(r, &rotation, r->q_norm, qkv + h * query_stride(r),
+                          dqkv + h * query_stride(r), q_sums);
         for (int64_t h = 0; h < r->kv_heads; h++) {
             int64_t at = r->k_offset + h * r->head_dim;
             head_backward(r, &rotation, r->k_norm, qkv + at, dqkv + at, k_sums);

@@ -83,3 +83,29 @@ int host_combine_rows(struct backend *b, enum stream s, int64_t rows, int top_k,
     }
     return 0;
 }
+
+int host_copy_rows(struct backend *b, enum stream s, int64_t rows, int64_t width, const bf16 *from,
+                   int64_t from_stride, bf16 *to, int64_t to_stride, struct diag_list *reterr)
+{
+    (void)b, (void)s, (void)reterr;
+    for (int64_t r = 0; r < rows; r++)
+        copy_row(to + r * to_stride, from + r * from_stride, width);
+    return 0;
+}
+
+HOST_HOT
+static void round_row(int64_t width, const float *from, bf16 *to)
+{
+    for (int64_t i = 0; i < width; i++)
+        to[i] = bf16_from_float(from[i]);
+}
+
+int host_rows_to_bf16(struct backend *b, enum stream s, int64_t rows, int64_t width,
+                      const float *from, int64_t from_stride, bf16 *to, int64_t to_stride,
+                      struct diag_list *reterr)
+{
+    (void)b, (void)s, (void)reterr;
+    for (int64_t r = 0; r < rows; r++)
+        round_row(width, from + r * from_stride, to + r * to_stride);
+    return 0;
+}
