@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SHORT_KEY_BYTES = 160 };
+
 /* Spellings that older YAML readers (1.1) take for booleans: quoted for their sake. */
 static bool is_old_boolean(const char *text)
 {
@@ -122,6 +124,19 @@ static void write_scalar(FILE *out, const json_t *value)
         (void)fputs(json_is_true(value) ? "true" : json_is_false(value) ? "false" : "null", out);
 }
 
+/* A key and its colon. Readers of YAML look for the colon of a plain key within 1,024 characters
+ * (YAML 1.2.2, 7.4.2), and an escape makes six of one byte. */
+static void write_key(FILE *out, const char *key, int indent)
+{
+    bool is_long = strlen(key) > SHORT_KEY_BYTES;
+    if (is_long)
+        (void)fputs("? ", out);
+    write_text(out, key);
+    if (is_long)
+        (void)fprintf(out, "\n%*s", indent, "");
+    (void)fputc(':', out);
+}
+
 static void write_entries(FILE *out, const json_t *value, int indent);
 
 /* What follows "key:" or "-": a scalar on the same line, or entries below. A list entry that is a
@@ -154,8 +169,7 @@ static void write_entries(FILE *out, const json_t *value, int indent)
     json_t *map = (json_t *)(uintptr_t)value;
     for (void *at = json_object_iter(map); at; at = json_object_iter_next(map, at)) {
         (void)fprintf(out, "%*s", first ? 0 : indent, "");
-        write_text(out, json_object_iter_key(at));
-        (void)fputc(':', out);
+        write_key(out, json_object_iter_key(at), indent);
         write_value(out, json_object_iter_value(at), indent + 2, false);
         first = false;
     }

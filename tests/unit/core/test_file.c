@@ -284,6 +284,27 @@ static void test_read_back(void **state)
     }
 }
 
+/* Escaped, the key takes 2,400 characters: more than a reader looks through for a plain key's
+ * colon.
+ */
+static void test_long_keys(void **state)
+{
+    (void)state;
+    char key[401];
+    struct diag_list errors = { 0 };
+    struct tree tree;
+    memset(key, 0x7f, sizeof key - 1);
+    key[sizeof key - 1] = '\0';
+    json_t *want = json_pack("[{s:i, s:s}, {s:{s:[i, i]}}]", key, 1, "after", "it", key, key, 2, 3);
+    char *text = file_render_yaml(want);
+    assert_non_null(text);
+    assert_int_equal(tree_read_text(&tree, "in.yaml", text, strlen(text), &errors), 0);
+    assert_true(same_as_json(tree.root, want));
+    tree_done(&tree);
+    free(text);
+    json_decref(want);
+}
+
 static void make_data(void)
 {
     assert_int_equal(mkdir("data", 0755), 0);
@@ -400,6 +421,7 @@ int main(void)
         IN_DIRECTORY(test_document_forms),
         IN_DIRECTORY(test_rendered_scalars),
         IN_DIRECTORY(test_read_back),
+        IN_DIRECTORY(test_long_keys),
         IN_DIRECTORY(test_find),
         IN_DIRECTORY(test_find_failures),
         IN_DIRECTORY(test_list),
