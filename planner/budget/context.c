@@ -5,9 +5,9 @@
 #include "base/checked.h"
 
 struct view {
-    uint64_t cp, tokens, all; /* ranks, local tokens, tokens of the whole micro-batch */
-    uint64_t heads, kv, dim;  /* query and key heads of this rank of tp */
-    uint64_t query, key;      /* Q, K */
+    uint64_t cp, tokens;     /* ranks, local tokens */
+    uint64_t heads, kv, dim; /* query and key heads of this rank of tp */
+    uint64_t query, key;     /* Q, K */
 };
 
 static struct view view_of(const struct budget_input *in)
@@ -15,21 +15,12 @@ static struct view view_of(const struct budget_input *in)
     const struct layout *l = &in->choices->layout;
     const struct gqa *g = &in->model->gqa;
     struct view v = { .cp = (uint64_t)l->cp, .tokens = local_tokens(in) };
-    v.all = mul_sat(v.tokens, v.cp);
     v.heads = div_up((uint64_t)g->heads, (uint64_t)l->tp);
     v.kv = div_up((uint64_t)g->kv_heads, (uint64_t)l->tp);
     v.dim = (uint64_t)g->head_dim;
     v.query = v.heads * v.dim;
     v.key = v.kv * v.dim;
     return v;
-}
-
-/* K and V of the whole sequence in bf16; in backward also their gradients in fp32, summed over the
- * two calls of zig-zag order before they are reduce-scattered. */
-static void allgather_kv(const struct view *v, struct context_bytes *ret)
-{
-    ret->forward = mul3_sat(4, v->key, v->all);
-    ret->backward = add_sat(ret->forward, mul3_sat(8, v->key, v->all));
 }
 
 /* Heads split over `ranks` ranks: q, k, v and o a second time, whole sequence x heads / ranks; key
@@ -89,9 +80,6 @@ static void softmax_context(const struct budget_input *in, struct context_bytes 
     if (v.cp == 1)
         return;
     switch (in->choices->primitives.context) {
-    case CONTEXT_ALLGATHER_KV:
-        allgather_kv(&v, ret);
-        break;
     case CONTEXT_ULYSSES:
         ulysses(&v, v.cp, ret);
         break;
@@ -101,6 +89,7 @@ static void softmax_context(const struct budget_input *in, struct context_bytes 
     case CONTEXT_HIERARCHICAL:
         hierarchical(&v, ret);
         break;
+    case CONTEXT_ALLGATHER_KV: /* rows of attention's own tables */
     case CONTEXT_NONE:
     case CONTEXT_COUNT:
         break;

@@ -61,14 +61,17 @@ static int chunk_count(const struct budget_input *in)
     return chunks < INT_MAX ? (int)chunks : INT_MAX;
 }
 
-/* Chunked: buffers of two chunks on two streams, expert tensors of one; a replay keeps the expert
- * inputs of all. Capped: chunks one after another, each replayed by itself. */
+/* Chunked: exchanges of a chunk overlap the work of another. Capped: chunks one after another, each
+ * replayed by itself. */
 void dispatch_init(const struct budget_input *in, uint64_t received, struct dispatch *ret)
 {
     const struct primitives *p = &in->choices->primitives;
     int chunks = chunk_count(in);
     uint64_t n = (uint64_t)chunks;
+    bool waits = p->wgrad_delay == WGRAD_DELAY_ALL || p->wgrad_delay > chunks;
     ret->chunks = chunks;
+    ret->delay = waits ? chunks : p->wgrad_delay;
+    ret->overlaps = p->moe == MOE_CHUNKED && n > 1;
     ret->sent = sent_rows(in);
     ret->received = received;
     ret->chunk_sent = div_up(ret->sent, n);
@@ -78,11 +81,7 @@ void dispatch_init(const struct budget_input *in, uint64_t received, struct disp
             mul_sat(worst_rows(in, capped_tokens(in)), (uint64_t)in->choices->layout.etp);
         ret->chunk_received = ret->chunk_received < bound ? ret->chunk_received : bound;
     }
-    ret->flying = p->moe == MOE_CHUNKED && n > 1 ? 2 : 1;
     ret->kept = p->moe == MOE_CAPPED ? ret->chunk_received : received;
-    uint64_t waiting = p->wgrad_delay == WGRAD_DELAY_ALL ? n : (uint64_t)p->wgrad_delay;
-    waiting = waiting < n ? waiting : n;
-    ret->delayed = n > 1 && p->moe == MOE_CHUNKED ? mul_sat(waiting, ret->chunk_received) : 0;
 }
 
 /* Room for the routed tensors. The host's memory is virtual until touched, so it takes the bound

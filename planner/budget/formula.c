@@ -77,7 +77,7 @@ static void rows_text(const struct text *t)
     char sent[COUNT_TEXT], received[COUNT_TEXT], chunks[COUNT_TEXT] = "";
     dispatch_init(t->in, t->rank->routed_rows, &d);
     if (d.chunks > 1)
-        (void)snprintf(chunks, sizeof chunks, ", %d of %d chunks", d.flying, d.chunks);
+        (void)snprintf(chunks, sizeof chunks, " in %d chunks", d.chunks);
     if (t->item == ITEM_EXPERT_WORKING)
         (void)snprintf(t->ret, t->size,
                        "fullest step of %s rows received, 2 B x hidden %d and expert width %d%s",

@@ -55,8 +55,8 @@ struct dispatch {
     uint64_t sent, received;             /* whole micro-batch */
     uint64_t chunk_sent, chunk_received; /* of one chunk */
     uint64_t kept;                       /* received rows kept by a replay */
-    uint64_t delayed;                    /* received rows whose weight gradients wait */
-    int chunks, flying;                  /* chunks of which dispatch buffers are alive at once */
+    int chunks, delay;                   /* delay: chunks that weight gradients wait */
+    bool overlaps;                       /* exchanges of one chunk beside the work of another */
 };
 /* Rows that the ranks of one expert-parallel coordinate receive (-1: the fullest): the point
  * estimate and the one exceeded with the quantile's probability. */
@@ -74,7 +74,8 @@ void working_shape_mixer(const struct budget_input *in, enum mixer mixer,
 uint64_t local_tokens(const struct budget_input *in); /* T */
 uint64_t norm_tokens(const struct budget_input *in);  /* T / tp */
 
-/* context.c - what context parallelism adds at attention, and attention's workspace. */
+/* context.c - what context parallelism adds at attention in one piece (allgather_kv has rows in the
+ * liveness tables), and attention's workspace. */
 struct context_bytes {
     uint64_t forward, backward, workspace;
 };

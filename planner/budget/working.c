@@ -30,6 +30,7 @@ static void attention_widths(const struct model *m, int tp, uint64_t *width)
     width[WIDTH_HEADS] = heads;
     width[WIDTH_QUERY] = heads * dim;
     width[WIDTH_KEY] = split(m->gqa.kv_heads, tp) * dim;
+    width[WIDTH_KEY_VALUE] = 2 * width[WIDTH_KEY];
     width[WIDTH_QKV] = width[WIDTH_QUERY] * (m->gqa.output_gate ? 2 : 1) + 2 * width[WIDTH_KEY];
 }
 
@@ -58,7 +59,7 @@ static void ffn_widths(const struct model *m, int tp, int etp, uint64_t *width)
     width[WIDTH_DENSE_TWO] = 2 * width[WIDTH_DENSE];
 }
 
-static unsigned conditions(const struct budget_input *in, const struct dispatch *d)
+static unsigned conditions(const struct budget_input *in)
 {
     const struct model *m = in->model;
     const struct layout *l = &in->choices->layout;
@@ -67,7 +68,8 @@ static unsigned conditions(const struct budget_input *in, const struct dispatch 
     when |= l->ep * l->etp > 1 ? WHEN_EXCHANGE : 0;
     when |= m->moe.shared_width > 0 ? WHEN_SHARED : 0;
     when |= m->moe.shared_width > 0 && m->moe.shared_gate ? WHEN_SHARED_GATE : 0;
-    return when | (d->delayed > 0 ? WHEN_DELAY : 0);
+    bool gathers = l->cp > 1 && in->choices->primitives.context == CONTEXT_ALLGATHER_KV;
+    return when | (gathers ? WHEN_GATHER_KV : 0);
 }
 
 void working_shape(const struct budget_input *in, uint64_t received, struct residency_shape *ret)
@@ -79,18 +81,20 @@ void working_shape(const struct budget_input *in, uint64_t received, struct resi
     ret->rows[ROWS_ONE] = 1;
     ret->rows[ROWS_TOKENS] = local_tokens(in);
     ret->rows[ROWS_NORM] = norm_tokens(in);
-    ret->rows[ROWS_SENT] = mul_sat((uint64_t)d.flying, d.chunk_sent);
-    ret->rows[ROWS_RECV] = mul_sat((uint64_t)d.flying, d.chunk_received);
+    ret->rows[ROWS_ALL] = mul_sat(ret->rows[ROWS_TOKENS], (uint64_t)l->cp);
+    ret->rows[ROWS_SENT] = d.overlaps ? d.sent : d.chunk_sent;
+    ret->rows[ROWS_RECV] = d.overlaps ? d.received : d.chunk_received;
+    ret->chunks.count = d.overlaps ? d.chunks : 1;
+    ret->chunks.delay = d.delay;
     ret->rows[ROWS_CHUNK] = d.chunk_received;
     ret->rows[ROWS_KEPT] = d.kept;
-    ret->rows[ROWS_DELAYED] = d.delayed;
     ret->rows[ROWS_DELTA_CHUNK] = div_up(local_tokens(in), DELTA_CHUNK_TOKENS);
     ret->width[WIDTH_ONE] = 1;
     ret->width[WIDTH_HIDDEN] = (uint64_t)in->model->hidden;
     attention_widths(in->model, l->tp, ret->width);
     delta_widths(in->model, l->tp, ret->width);
     ffn_widths(in->model, l->tp, l->etp, ret->width);
-    ret->when = conditions(in, &d);
+    ret->when = conditions(in);
 }
 
 void working_shape_mixer(const struct budget_input *in, enum mixer mixer,

@@ -1,9 +1,10 @@
 /* attention.c - grouped-query attention, forward a1-a6 and backward c1-c9. Rows marked WHEN_TP are
  * the gathered input and the partial sums of tensor parallelism with sequence parallelism between
- * its regions. x1 belongs to the feed-forward half's tables: it lives to the end of the layer. */
+ * its regions, rows WHEN_GATHER_KV what allgather_kv adds. x1 belongs to the feed-forward half's
+ * tables: it lives to the end of the layer. */
 #include "planner/residency/tables.h"
 
-enum { A1_NORM, A2_QKV, A3_ROPE, A4_ATTENTION, A5_GATE, A6_OUTPUT, A_STEPS };
+enum { A1_NORM, A2_QKV, A3_ROPE, A4_GATHER, A4_ATTENTION, A5_GATE, A6_OUTPUT, A_STEPS };
 
 static const struct residency_row forward_rows[] = {
     ROW("n1", WORKING, NORM, HIDDEN, 2, A1_NORM, A2_QKV, REMADE, 0, 0),
@@ -11,7 +12,10 @@ static const struct residency_row forward_rows[] = {
     ROW("qkv", WORKING, TOKENS, QKV, 2, A2_QKV, A4_ATTENTION, KEPT, 0, WHEN_GATE),
     ROW("qkv", WORKING, TOKENS, QKV, 2, A2_QKV, A5_GATE, KEPT, WHEN_GATE, 0),
     ROW("qr", WORKING, TOKENS, QUERY, 2, A3_ROPE, A4_ATTENTION, REMADE, 0, 0),
-    ROW("kr", WORKING, TOKENS, KEY, 2, A3_ROPE, A4_ATTENTION, REMADE, 0, 0),
+    ROW("kr", WORKING, TOKENS, KEY, 2, A3_ROPE, A4_ATTENTION, REMADE, 0, WHEN_GATHER_KV),
+    ROW("kr", WORKING, TOKENS, KEY, 2, A3_ROPE, A4_GATHER, REMADE, WHEN_GATHER_KV, 0),
+    ROW("kvs", CONTEXT, TOKENS, KEY_VALUE, 2, A4_GATHER, A4_GATHER, REMADE, WHEN_GATHER_KV, 0),
+    ROW("kv", CONTEXT, ALL, KEY_VALUE, 2, A4_GATHER, A4_ATTENTION, REMADE, WHEN_GATHER_KV, 0),
     ROW("context", CONTEXT, ONE, CONTEXT_FORWARD, 1, A4_ATTENTION, A4_ATTENTION, REMADE, 0, 0),
     ROW("o", WORKING, TOKENS, QUERY, 2, A4_ATTENTION, A6_OUTPUT, KEPT, 0, WHEN_GATE),
     ROW("o", WORKING, TOKENS, QUERY, 2, A4_ATTENTION, A5_GATE, KEPT, WHEN_GATE, 0),
@@ -26,7 +30,9 @@ enum {
     C2_DO,
     C3_GATE,
     C4_AGAIN,
+    C5_GATHER,
     C5_ATTENTION,
+    C5_REDUCE,
     C6_ROPE,
     C7_WEIGHT,
     C8_DN1,
@@ -44,7 +50,12 @@ static const struct residency_row backward_rows[] = {
     ROW("dqkv", WORKING, TOKENS, QKV, 2, C3_GATE, C8_DN1, REMADE, WHEN_GATE, 0),
     ROW("dqkv", WORKING, TOKENS, QKV, 2, C5_ATTENTION, C8_DN1, REMADE, 0, WHEN_GATE),
     ROW("qr", WORKING, TOKENS, QUERY, 2, C4_AGAIN, C5_ATTENTION, REMADE, 0, 0),
-    ROW("kr", WORKING, TOKENS, KEY, 2, C4_AGAIN, C5_ATTENTION, REMADE, 0, 0),
+    ROW("kr", WORKING, TOKENS, KEY, 2, C4_AGAIN, C5_ATTENTION, REMADE, 0, WHEN_GATHER_KV),
+    ROW("kr", WORKING, TOKENS, KEY, 2, C4_AGAIN, C5_GATHER, REMADE, WHEN_GATHER_KV, 0),
+    ROW("kvs", CONTEXT, TOKENS, KEY_VALUE, 2, C5_GATHER, C5_GATHER, REMADE, WHEN_GATHER_KV, 0),
+    ROW("kv", CONTEXT, ALL, KEY_VALUE, 2, C5_GATHER, C5_ATTENTION, REMADE, WHEN_GATHER_KV, 0),
+    ROW("dkv", CONTEXT, ALL, KEY_VALUE, 4, C5_ATTENTION, C5_REDUCE, REMADE, WHEN_GATHER_KV, 0),
+    ROW("dkvs", CONTEXT, TOKENS, KEY_VALUE, 4, C5_REDUCE, C5_REDUCE, REMADE, WHEN_GATHER_KV, 0),
     ROW("context", CONTEXT, ONE, CONTEXT_BACKWARD, 1, C5_ATTENTION, C5_ATTENTION, REMADE, 0, 0),
     ROW("delta", WORKING, TOKENS, HEADS, 4, C5_ATTENTION, C5_ATTENTION, REMADE, 0, 0),
     ROW("workspace", WORKSPACE, ONE, ATTENTION_WORKSPACE, 1, C5_ATTENTION, C5_ATTENTION, REMADE, 0,

@@ -1,6 +1,6 @@
 /* moe.c - mixture of experts, forward m1-m14 and backward s1-s4, b1-b13, with and without an
- * exchange between expert-parallel ranks, with and without a shared expert. Under chunked and
- * capped schedules the rows that move or compute are those of the chunks in flight. */
+ * exchange between expert-parallel ranks, with and without a shared expert. Under a capped
+ * schedule the rows that move or compute are those of one chunk; chunks.c has the chunked one. */
 #include "planner/residency/tables.h"
 
 #define EP WHEN_EXCHANGE
@@ -104,10 +104,6 @@ static const struct residency_row backward_rows[] = {
     ROW("drecv", DISPATCH_RECV, RECV, HIDDEN, 2, B2_EXCHANGE, B3_ORDER, REMADE, EP, 0),
     ROW("dy", EXPERT, CHUNK, HIDDEN, 2, B3_ORDER, B5_DA, REMADE, 0, 0),
     ROW("a", EXPERT, CHUNK, EXPERT, 2, B4_WEIGHT, B4_WEIGHT, REMADE, 0, 0),
-    ROW("a, delayed", EXPERT, DELAYED, EXPERT, 2, B4_WEIGHT, B10_EXCHANGE, REMADE, WHEN_DELAY, 0),
-    ROW("dy, delayed", EXPERT, DELAYED, HIDDEN, 2, B4_WEIGHT, B10_EXCHANGE, REMADE, WHEN_DELAY, 0),
-    ROW("xe, delayed", EXPERT, DELAYED, HIDDEN, 2, B8_DXE, B10_EXCHANGE, REMADE, WHEN_DELAY, 0),
-    ROW("dh, delayed", EXPERT, DELAYED, GATE_UP, 2, B9_SOURCE, B10_EXCHANGE, REMADE, WHEN_DELAY, 0),
     ROW("da", EXPERT, CHUNK, EXPERT, 2, B5_DA, B6_DH, REMADE, 0, 0),
     ROW("dw", EXPERT, CHUNK, ONE, 4, B6_DH, B9_SOURCE, REMADE, EP, 0),
     ROW("dw", EXPERT, CHUNK, ONE, 4, B6_DH, B11_UNPERMUTE, REMADE, 0, EP),

@@ -28,11 +28,11 @@ enum rows {
     ROWS_ONE,         /* the width is the whole size */
     ROWS_NORM,        /* local tokens where sequence parallelism splits them: T / tp */
     ROWS_TOKENS,      /* local tokens T */
-    ROWS_SENT,        /* routed rows sent, of the chunks in flight */
-    ROWS_RECV,        /* routed rows received, of the chunks in flight */
-    ROWS_CHUNK,       /* routed rows received, of the chunk at work */
+    ROWS_ALL,         /* tokens of the whole context group: T * cp */
+    ROWS_SENT,        /* routed rows sent in an exchange; chunked: of the whole layer */
+    ROWS_RECV,        /* routed rows received, likewise */
+    ROWS_CHUNK,       /* routed rows received that are at work */
     ROWS_KEPT,        /* routed rows received that a replay keeps */
-    ROWS_DELAYED,     /* routed rows whose weight gradients wait */
     ROWS_DELTA_CHUNK, /* chunks of 64 tokens of the delta rule */
     ROWS_COUNT
 };
@@ -43,6 +43,7 @@ enum width {
     WIDTH_HIDDEN,          /* H */
     WIDTH_QUERY,           /* Q */
     WIDTH_KEY,             /* K */
+    WIDTH_KEY_VALUE,       /* 2K */
     WIDTH_QKV,             /* Q + G + 2K */
     WIDTH_HEADS,           /* query heads */
     WIDTH_EXPERTS,         /* E */
@@ -73,7 +74,7 @@ enum {
     WHEN_EXCHANGE = 1 << 2, /* ep > 1 */
     WHEN_SHARED = 1 << 3,
     WHEN_SHARED_GATE = 1 << 4,
-    WHEN_DELAY = 1 << 5 /* weight gradients of chunks wait */
+    WHEN_GATHER_KV = 1 << 5 /* keys and values of the context group are gathered */
 };
 
 /* One tensor: alive from step `made` to step `last`, both included. */
@@ -104,6 +105,10 @@ struct residency_shape {
     uint64_t rows[ROWS_COUNT];
     uint64_t width[WIDTH_COUNT];
     unsigned when; /* WHEN_... bits that hold */
+    struct {
+        int count; /* 1: not chunked */
+        int delay; /* chunks that weight gradients wait */
+    } chunks;
 };
 
 enum residency_mode {
@@ -117,7 +122,8 @@ enum residency_mode {
 
 enum { RESIDENCY_MAX_STEPS = 40 };
 
-/* Bytes alive at every step of one layer in one mode. */
+/* Bytes alive at every step of one layer in one mode. A chunked feed-forward half is one step here,
+ * its fullest. */
 struct residency {
     int steps, peak_step;
     uint64_t peak; /* all owners at peak_step */

@@ -105,8 +105,12 @@ void compute_cost(const struct budget_input *in, const struct residency_shape *s
         backward->item[TIME_EXPERTS] = 2 * forward->item[TIME_EXPERTS];
     }
     mixer_cost(in, shape, mixer, ret);
-    forward->item[TIME_ELEMENTWISE] = over(residency_traffic_bytes(shape, mixer, ffn, false), rate);
-    backward->item[TIME_ELEMENTWISE] = over(residency_traffic_bytes(shape, mixer, ffn, true), rate);
+    struct residency_shape whole = *shape; /* all chunks */
+    whole.rows[ROWS_RECV] = whole.rows[ROWS_CHUNK] = received;
+    forward->item[TIME_ELEMENTWISE] =
+        over(residency_traffic_bytes(&whole, mixer, ffn, false), rate);
+    backward->item[TIME_ELEMENTWISE] =
+        over(residency_traffic_bytes(&whole, mixer, ffn, true), rate);
     launch_cost(in, received, mixer, ffn, ret);
 }
 

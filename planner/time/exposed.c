@@ -14,7 +14,7 @@ static void exchange_cost(const struct budget_input *in, uint64_t received, stru
     double bytes = 2.0 * (double)rows * in->model->hidden;
     double seconds = 2.0 * d.chunks * exchange_seconds(h, ranks, bytes);
     double experts = pass->item[TIME_EXPERTS];
-    if (d.flying > 1)
+    if (d.overlaps)
         seconds -= h->exchange_overlap * (seconds < experts ? seconds : experts);
     pass->item[TIME_EXPOSED_EXCHANGE] = seconds;
 }

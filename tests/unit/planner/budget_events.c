@@ -93,7 +93,7 @@ void play_step(const struct budget_input *in, const uint64_t *received, struct p
     *s = (struct step){ .in = in, .m = in->model, .l = &in->choices->layout, .ledger = ret };
     s->p = &in->choices->primitives;
     s->received = received;
-    s->T = (uint64_t)s->l->micro_batch * in->seq_tokens;
+    s->T = (uint64_t)s->l->micro_batch * in->seq_tokens / (uint64_t)s->l->cp;
     s->H = (uint64_t)in->model->hidden;
     s->heads = (uint64_t)g->heads;
     s->Q = (uint64_t)g->heads * (uint64_t)g->head_dim;

@@ -1,28 +1,33 @@
 #include "budget_events_step.h"
 
-struct layer {
-    struct step *s;
-    int index;
-    enum mode mode;
-    struct kept *k;
-    uint64_t S, R;
-};
-
-static struct tensor_alive working(struct layer *y, uint64_t bytes)
+struct tensor_alive working(struct layer *y, uint64_t bytes)
 {
     return make(y->s, ITEM_LAYER_WORKING, bytes);
 }
 
-static struct tensor_alive keep(struct layer *y, enum item item, uint64_t bytes)
+struct tensor_alive keep(struct layer *y, enum item item, uint64_t bytes)
 {
     return make(y->s, y->mode == SAVE ? ITEM_LAYER_SAVED : item, bytes);
 }
 
 /* Releases a kept tensor only where nothing is kept. */
-static void unless_kept(struct layer *y, struct tensor_alive *t)
+void unless_kept(struct layer *y, struct tensor_alive *t)
 {
     if (y->mode == PLAIN)
         drop(y->s, t);
+}
+
+/* The keys and values of the context group; kr is in them. Nothing with one rank. */
+static struct tensor_alive gather_keys(struct step *s, struct tensor_alive *kr)
+{
+    uint64_t group = (uint64_t)s->l->cp;
+    if (group == 1)
+        return (struct tensor_alive){ ITEM_KV_GATHER, 0 };
+    struct tensor_alive kvs = make(s, ITEM_KV_GATHER, 2 * s->T * 2 * s->K);
+    struct tensor_alive kv = make(s, ITEM_KV_GATHER, 2 * s->T * group * 2 * s->K);
+    drop(s, kr);
+    drop(s, &kvs);
+    return kv;
 }
 
 static void attention_forward(struct layer *y)
@@ -34,10 +39,12 @@ static void attention_forward(struct layer *y)
     k->qkv = keep(y, ITEM_LAYER_WORKING, 2 * T * (s->Q + s->G + 2 * s->K));
     drop(s, &n1);
     struct tensor_alive qr = working(y, 2 * T * s->Q), kr = working(y, 2 * T * s->K);
+    struct tensor_alive kv = gather_keys(s, &kr);
     k->o = keep(y, ITEM_LAYER_WORKING, 2 * T * s->Q);
     k->lse = keep(y, ITEM_LAYER_WORKING, 4 * T * s->heads);
     drop(s, &qr);
     drop(s, &kr);
+    drop(s, &kv);
     unless_kept(y, &k->lse);
     if (!s->G)
         unless_kept(y, &k->qkv);
@@ -54,7 +61,7 @@ static void attention_forward(struct layer *y)
 }
 
 /* The layer's output: the next checkpoint, or xf; a replay writes a scratch instead. */
-static struct tensor_alive make_output(struct layer *y)
+struct tensor_alive make_output(struct layer *y)
 {
     struct step *s = y->s;
     uint64_t bytes = 2 * s->T * s->H;
@@ -80,7 +87,7 @@ static void dense_forward(struct layer *y)
     unless_kept(y, &y->k->x1);
 }
 
-static void shared_forward(struct layer *y, struct tensor_alive *n2)
+void shared_forward(struct layer *y, struct tensor_alive *n2)
 {
     struct step *s = y->s;
     uint64_t width = (uint64_t)s->m->moe.shared_width;
@@ -94,7 +101,7 @@ static void shared_forward(struct layer *y, struct tensor_alive *n2)
     unless_kept(y, &y->k->gate);
 }
 
-static void router_forward(struct layer *y)
+void router_forward(struct layer *y)
 {
     struct step *s = y->s;
     struct kept *k = y->k;
@@ -174,6 +181,8 @@ void layer_forward(struct step *s, int index, enum mode mode, struct kept *k)
     attention_forward(&y);
     if (s->m->layer_ffn[index] == FFN_DENSE)
         dense_forward(&y);
+    else if (s->p->moe == MOE_CHUNKED)
+        chunked_forward(&y);
     else
         moe_forward(&y);
 }
@@ -194,7 +203,7 @@ static void dense_backward(struct layer *y)
     drop(s, &y->k->x1);
 }
 
-static void shared_backward(struct layer *y, struct tensor_alive *n2, struct tensor_alive *dn2)
+void shared_backward(struct layer *y, struct tensor_alive *n2, struct tensor_alive *dn2)
 {
     struct step *s = y->s;
     uint64_t width = (uint64_t)s->m->moe.shared_width;
@@ -283,6 +292,9 @@ static void attention_backward(struct layer *y)
     if (s->G)
         dqkv = working(y, 2 * T * all);
     struct tensor_alive qr = working(y, 2 * T * s->Q), kr = working(y, 2 * T * s->K);
+    struct tensor_alive kv = gather_keys(s, &kr), dkv = { ITEM_KV_GATHER, 0 }, dkvs = dkv;
+    if (s->l->cp > 1)
+        dkv = make(s, ITEM_KV_GATHER, 4 * T * (uint64_t)s->l->cp * 2 * s->K);
     if (!s->G)
         dqkv = working(y, 2 * T * all);
     struct tensor_alive delta = working(y, 4 * T * s->heads);
@@ -290,9 +302,13 @@ static void attention_backward(struct layer *y)
     if (!s->in->hardware->host)
         scratch = 4 * s->Q * T + (s->Q == s->K ? 0 : 4 * s->Q * s->in->seq_tokens);
     struct tensor_alive workspace = make(s, ITEM_WORKSPACE, scratch);
-    struct tensor_alive *gone[] = { &workspace, &k->o, &k->lse, &d_o, &qr, &kr, &delta };
+    struct tensor_alive *gone[] = { &workspace, &k->o, &k->lse, &d_o, &qr, &kr, &kv, &delta };
     for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++)
         drop(s, gone[i]);
+    if (s->l->cp > 1)
+        dkvs = make(s, ITEM_KV_GATHER, 4 * T * 2 * s->K);
+    drop(s, &dkv);
+    drop(s, &dkvs);
     drop(s, &k->qkv);
     struct tensor_alive n1 = working(y, 2 * T * s->H);
     drop(s, &n1);
@@ -307,6 +323,8 @@ void layer_backward(struct step *s, int index, struct kept *k)
     struct layer y = { s, index, PLAIN, k, s->T * (uint64_t)s->m->moe.top_k, s->received[index] };
     if (s->m->layer_ffn[index] == FFN_DENSE)
         dense_backward(&y);
+    else if (s->p->moe == MOE_CHUNKED)
+        chunked_backward(&y);
     else
         moe_backward(&y);
     attention_backward(&y);

@@ -1,4 +1,4 @@
-/* budget_events_step.h - the state of a played step, shared by its three sources. */
+/* budget_events_step.h - the state of a played step, shared by its sources. */
 #ifndef RANKFIT_TESTS_PLANNER_BUDGET_EVENTS_STEP_H
 #define RANKFIT_TESTS_PLANNER_BUDGET_EVENTS_STEP_H
 
@@ -32,9 +32,25 @@ struct step {
 
 enum mode { PLAIN, SAVE, REPLAY };
 
+enum { MAX_CHUNKS = 16 };
+
+struct kept_rows {
+    struct tensor_alive xe, we, map, h;
+};
+
 struct kept {
+    struct kept_rows chunk[MAX_CHUNKS]; /* under chunked schedules */
     struct tensor_alive qkv, o, lse, x1, probs, choices, weights, slots, xe, we, map, h, hs, gate;
     struct tensor_alive hd;
+};
+
+/* One layer at work. */
+struct layer {
+    struct step *s;
+    int index;
+    enum mode mode;
+    struct kept *k;
+    uint64_t S, R;
 };
 
 /* The ledger. */
@@ -55,7 +71,16 @@ void open_gradients(struct step *s, const uint64_t *parts, const int *shards, in
 void close_gradients(struct step *s, const uint64_t *parts, const int *shards, int count);
 void drop_old(struct step *s);
 
-/* One layer. */
+/* One layer, and what its plain and its chunked form share. */
+struct tensor_alive working(struct layer *y, uint64_t bytes);
+struct tensor_alive keep(struct layer *y, enum item item, uint64_t bytes);
+void unless_kept(struct layer *y, struct tensor_alive *t);
+struct tensor_alive make_output(struct layer *y);
+void router_forward(struct layer *y);
+void shared_forward(struct layer *y, struct tensor_alive *n2);
+void shared_backward(struct layer *y, struct tensor_alive *n2, struct tensor_alive *dn2);
+void chunked_forward(struct layer *y);
+void chunked_backward(struct layer *y);
 void layer_forward(struct step *s, int index, enum mode mode, struct kept *k);
 void layer_backward(struct step *s, int index, struct kept *k);
 

@@ -98,6 +98,38 @@ static void at_balanced_rows(void **state)
     }
 }
 
+/* Chunks of the expert layers, keys and values gathered over a context group. */
+static void chunks_and_context(void **state)
+{
+    (void)state;
+    uint64_t seed = 99;
+    static struct sample s;
+    static struct budget budget;
+    static struct played played;
+    for (int round = 0; round < 400; round++) {
+        uint64_t rows[MODEL_MAX_LAYERS];
+        sample_init(&s);
+        random_model(&seed, &s.model);
+        random_layout(&seed, &s.choices);
+        struct layout *l = &s.choices.layout;
+        struct primitives *p = &s.choices.primitives;
+        l->cp = 1 << pick(&seed, 0, 2);
+        l->e_fsdp *= l->cp;
+        p->context = l->cp > 1 ? CONTEXT_ALLGATHER_KV : CONTEXT_NONE;
+        p->moe = pick(&seed, 0, 3) ? MOE_CHUNKED : MOE_PLAIN;
+        p->moe_chunks = p->moe == MOE_CHUNKED ? pick(&seed, 2, 6) : 1;
+        p->wgrad_delay = p->moe == MOE_CHUNKED ? pick(&seed, -1, p->moe_chunks - 1) : 0;
+        uint64_t tokens = (uint64_t)pick(&seed, 4, 300);
+        struct budget_input *in = sample_input(&s, tokens * (uint64_t)l->cp);
+        s.hardware.host = pick(&seed, 0, 1);
+        for (int i = 0; i < s.model.layers; i++)
+            rows[i] = tokens * (uint64_t)l->micro_batch * (uint64_t)s.model.moe.top_k;
+        budget_compute(in, &budget);
+        play_step(in, rows, &played);
+        expect_same(&budget.groups[0], &played, round);
+    }
+}
+
 static void at_measured_rows(void **state)
 {
     (void)state;
@@ -130,6 +162,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(at_balanced_rows),
+        cmocka_unit_test(chunks_and_context),
         cmocka_unit_test(at_measured_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -94,6 +94,7 @@ static void attention_step_by_step(void **state)
         T * 16,                   /* n1 */
         T * (16 + 16),            /* n1, qkv */
         T * (16 + 8 + 4),         /* qkv, qr, kr */
+        T * (16 + 8 + 4),         /* nothing to gather */
         T * (16 + 8 + 4 + 8 + 8), /* qkv, qr, kr, o, lse */
         T * 8,                    /* no gate: o */
         T * (8 + 16),             /* o, x1 */
@@ -104,8 +105,8 @@ static void attention_step_by_step(void **state)
     };
     for (size_t i = 0; i < sizeof want / sizeof want[0]; i++)
         assert_int_equal(r.live[i][OWNER_WORKING], want[i]);
-    assert_int_equal(r.steps, 10);
-    assert_int_equal(r.live[9][OWNER_OUTPUT], T * 16);
+    assert_int_equal(r.steps, 11);
+    assert_int_equal(r.live[10][OWNER_OUTPUT], T * 16);
     assert_int_equal(r.kept, 0);
     residency_evaluate(&shape, MIXER_GQA, FFN_DENSE, RESIDENCY_FORWARD_SAVED, &r);
     assert_int_equal(r.kept, T * (16 + 8 + 8 + 16)); /* qkv, o, lse, x1 */

@@ -1,0 +1,274 @@
+/* chunks.c - mixture of experts in chunks of tokens: dispatch and return of one chunk travel while
+ * another computes. Positions of a tensor's life are steps of its own chunk, of a neighbour, or of
+ * the layer before the first and after the last chunk. */
+#include "planner/residency/tables.h"
+
+#include "base/checked.h"
+
+#include <string.h>
+
+enum { MAX_CHUNKS = 64, MAX_STEPS = 6 + (MAX_CHUNKS + 1) * 11 + 3 };
+
+/* Forward: before the chunks; each chunk; after them. */
+enum { F_NORM, F_ROUTER, F_START, F_BEFORE };
+enum {
+    F_WAIT,
+    F_ORDER,
+    F_NEXT,
+    F_GATE_UP,
+    F_SWIGLU,
+    F_DOWN,
+    F_SOURCE,
+    F_COMBINE,
+    F_RETURN,
+    F_STEPS
+};
+enum { F_M12, F_M13, F_M14, F_AFTER };
+
+/* Backward likewise. */
+enum { R_S1, R_S2, R_S3, R_S4, R_ROUTED, R_START, R_BEFORE };
+enum {
+    R_WAIT,
+    R_ORDER,
+    R_NEXT,
+    R_WEIGHT,
+    R_DA,
+    R_DH,
+    R_WEIGHTS,
+    R_DXE,
+    R_SOURCE,
+    R_UNPERMUTE,
+    R_RETURN,
+    R_STEPS
+};
+enum { R_B12, R_B13, R_AFTER };
+
+/* Where a position counts from. LATE: the chunk in which the row's weight gradients are computed;
+ * FINAL: the last chunk. */
+enum anchor { BEFORE, OWN, LATE, FINAL, AFTER };
+
+struct position {
+    uint8_t anchor;
+    int8_t offset; /* chunks */
+    uint8_t step;
+};
+
+struct chunk_row {
+    const char *tensor;
+    uint8_t owner, rows, width, bytes;
+    struct position made, last;
+    bool kept;
+    uint8_t when, unless;
+};
+
+struct chunk_table {
+    int before, steps, after;
+    size_t count;
+    const struct chunk_row *rows;
+};
+
+#define CROW(tensor, owner, rows, width, bytes, a, da, sa, b, db, sb, kept, when, unless)          \
+    {                                                                                              \
+        tensor, OWNER_##owner, ROWS_##rows, WIDTH_##width, bytes, { a, da, sa }, { b, db, sb },    \
+            kept, when, unless                                                                     \
+    }
+
+#define EP WHEN_EXCHANGE
+#define SHARED WHEN_SHARED
+
+static const struct chunk_row forward_rows[] = {
+    CROW("x1", WORKING, NORM, HIDDEN, 2, BEFORE, 0, F_NORM, AFTER, 0, F_M14, KEPT, 0, 0),
+    CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, F_NORM, AFTER, 0, F_M12, REMADE, SHARED, 0),
+    CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, F_NORM, FINAL, -1, F_NEXT, REMADE, EP, SHARED),
+    CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, F_NORM, FINAL, 0, F_ORDER, REMADE, 0,
+         EP | SHARED),
+    CROW("probs", WORKING, NORM, EXPERTS, 4, BEFORE, 0, F_ROUTER, BEFORE, 0, F_ROUTER, KEPT, 0, 0),
+    CROW("choices", WORKING, NORM, TOP_K, 4, BEFORE, 0, F_ROUTER, FINAL, 1, F_COMBINE, KEPT, 0, 0),
+    CROW("weights", WORKING, NORM, TOP_K, 4, BEFORE, 0, F_ROUTER, FINAL, 1, F_COMBINE, KEPT, 0, 0),
+    CROW("slots", WORKING, NORM, TOP_K, 4, BEFORE, 0, F_ROUTER, FINAL, 1, F_COMBINE, KEPT, 0, 0),
+    CROW("send", DISPATCH_SEND, SENT, HIDDEN, 2, OWN, -1, F_NEXT, OWN, 0, F_WAIT, REMADE, EP, 0),
+    CROW("send weights", DISPATCH_SEND, SENT, ONE, 4, OWN, -1, F_NEXT, OWN, 0, F_WAIT, REMADE, EP,
+         0),
+    CROW("recv", DISPATCH_RECV, RECV, HIDDEN, 2, OWN, -1, F_NEXT, OWN, 0, F_ORDER, REMADE, EP, 0),
+    CROW("recv weights", DISPATCH_RECV, RECV, ONE, 4, OWN, -1, F_NEXT, OWN, 0, F_ORDER, REMADE, EP,
+         0),
+    CROW("xe", EXPERT, RECV, HIDDEN, 2, OWN, 0, F_ORDER, OWN, 0, F_GATE_UP, KEPT, 0, 0),
+    CROW("we", EXPERT, RECV, ONE, 4, OWN, 0, F_ORDER, OWN, 0, F_SWIGLU, KEPT, 0, 0),
+    CROW("map", EXPERT, RECV, ONE, 4, OWN, 0, F_ORDER, OWN, 0, F_SOURCE, KEPT, 0, 0),
+    CROW("h", EXPERT, RECV, GATE_UP, 2, OWN, 0, F_GATE_UP, OWN, 0, F_SWIGLU, KEPT, 0, 0),
+    CROW("a", EXPERT, RECV, EXPERT, 2, OWN, 0, F_SWIGLU, OWN, 0, F_DOWN, REMADE, 0, 0),
+    CROW("y", EXPERT, RECV, HIDDEN, 2, OWN, 0, F_DOWN, OWN, 0, F_SOURCE, REMADE, EP, 0),
+    CROW("y", EXPERT, RECV, HIDDEN, 2, OWN, 0, F_DOWN, OWN, 0, F_COMBINE, REMADE, 0, EP),
+    CROW("back", DISPATCH_SEND, RECV, HIDDEN, 2, OWN, 0, F_SOURCE, OWN, 1, F_SOURCE, REMADE, EP, 0),
+    CROW("ret", DISPATCH_RECV, SENT, HIDDEN, 2, OWN, 0, F_RETURN, OWN, 1, F_COMBINE, REMADE, EP, 0),
+    CROW("output", OUTPUT, NORM, HIDDEN, 2, FINAL, 0, F_COMBINE, AFTER, 0, F_M14, REMADE, 0, 0),
+    CROW("hs", WORKING, TOKENS, SHARED_TWO, 2, AFTER, 0, F_M12, AFTER, 0, F_M13, KEPT, SHARED, 0),
+    CROW("as", WORKING, TOKENS, SHARED, 2, AFTER, 0, F_M13, AFTER, 0, F_M14, REMADE, SHARED, 0),
+    CROW("scalar gate", WORKING, TOKENS, ONE, 4, AFTER, 0, F_M13, AFTER, 0, F_M14, KEPT,
+         WHEN_SHARED_GATE, 0),
+};
+
+static const struct chunk_row backward_rows[] = {
+    CROW("x1", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_S1, AFTER, 0, R_B13, KEPT, 0, 0),
+    CROW("probs", WORKING, NORM, EXPERTS, 4, BEFORE, 0, R_S1, FINAL, 1, R_UNPERMUTE, KEPT, 0, 0),
+    CROW("choices", WORKING, NORM, TOP_K, 4, BEFORE, 0, R_S1, FINAL, 1, R_UNPERMUTE, KEPT, 0, 0),
+    CROW("weights", WORKING, NORM, TOP_K, 4, BEFORE, 0, R_S1, FINAL, 1, R_UNPERMUTE, KEPT, 0, 0),
+    CROW("slots", WORKING, NORM, TOP_K, 4, BEFORE, 0, R_S1, FINAL, 1, R_UNPERMUTE, KEPT, 0, 0),
+    CROW("hs", WORKING, TOKENS, SHARED_TWO, 2, BEFORE, 0, R_S1, BEFORE, 0, R_S4, KEPT, SHARED, 0),
+    CROW("scalar gate", WORKING, TOKENS, ONE, 4, BEFORE, 0, R_S1, BEFORE, 0, R_S4, KEPT,
+         WHEN_SHARED_GATE, 0),
+    CROW("as", WORKING, TOKENS, SHARED, 2, BEFORE, 0, R_S1, BEFORE, 0, R_S2, REMADE, SHARED, 0),
+    CROW("das", WORKING, TOKENS, SHARED, 2, BEFORE, 0, R_S2, BEFORE, 0, R_S3, REMADE, SHARED, 0),
+    CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_S1, AFTER, 0, R_B12, REMADE, SHARED, 0),
+    CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_ROUTED, AFTER, 0, R_B12, REMADE, 0, SHARED),
+    CROW("dn2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_S4, AFTER, 0, R_B13, REMADE, SHARED, 0),
+    CROW("dn2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_ROUTED, AFTER, 0, R_B13, REMADE, 0, SHARED),
+    CROW("dlogits", WORKING, NORM, EXPERTS, 4, BEFORE, 0, R_ROUTED, AFTER, 0, R_B12, REMADE, 0, 0),
+    CROW("dsend", DISPATCH_SEND, SENT, HIDDEN, 2, OWN, -1, R_NEXT, OWN, 0, R_WAIT, REMADE, EP, 0),
+    CROW("drecv", DISPATCH_RECV, RECV, HIDDEN, 2, OWN, -1, R_NEXT, OWN, 0, R_ORDER, REMADE, EP, 0),
+    CROW("xe", EXPERT, RECV, HIDDEN, 2, BEFORE, 0, R_S1, LATE, 0, R_WEIGHTS, KEPT, 0, 0),
+    CROW("we", EXPERT, RECV, ONE, 4, BEFORE, 0, R_S1, OWN, 0, R_DH, KEPT, 0, 0),
+    CROW("map", EXPERT, RECV, ONE, 4, BEFORE, 0, R_S1, OWN, 1, R_SOURCE, KEPT, EP, 0),
+    CROW("map", EXPERT, RECV, ONE, 4, BEFORE, 0, R_S1, OWN, 0, R_UNPERMUTE, KEPT, 0, EP),
+    CROW("h", EXPERT, RECV, GATE_UP, 2, BEFORE, 0, R_S1, LATE, 0, R_DXE, KEPT, 0, 0),
+    CROW("dy", EXPERT, RECV, HIDDEN, 2, OWN, 0, R_ORDER, LATE, 0, R_DA, REMADE, 0, 0),
+    CROW("a", EXPERT, RECV, EXPERT, 2, OWN, 0, R_WEIGHT, LATE, 0, R_WEIGHT, REMADE, 0, 0),
+    CROW("da", EXPERT, RECV, EXPERT, 2, OWN, 0, R_DA, OWN, 0, R_DH, REMADE, 0, 0),
+    CROW("dw", EXPERT, RECV, ONE, 4, OWN, 0, R_DH, OWN, 0, R_SOURCE, REMADE, EP, 0),
+    CROW("dw", EXPERT, RECV, ONE, 4, OWN, 0, R_DH, OWN, 0, R_UNPERMUTE, REMADE, 0, EP),
+    CROW("dxe", EXPERT, RECV, HIDDEN, 2, OWN, 0, R_DXE, OWN, 0, R_SOURCE, REMADE, EP, 0),
+    CROW("dxe", EXPERT, RECV, HIDDEN, 2, OWN, 0, R_DXE, OWN, 0, R_UNPERMUTE, REMADE, 0, EP),
+    CROW("back", DISPATCH_SEND, RECV, HIDDEN, 2, OWN, 0, R_SOURCE, OWN, 1, R_SOURCE, REMADE, EP, 0),
+    CROW("back weights", DISPATCH_SEND, RECV, ONE, 4, OWN, 0, R_SOURCE, OWN, 1, R_SOURCE, REMADE,
+         EP, 0),
+    CROW("ret", DISPATCH_RECV, SENT, HIDDEN, 2, OWN, 0, R_RETURN, OWN, 1, R_UNPERMUTE, REMADE, EP,
+         0),
+    CROW("ret weights", DISPATCH_RECV, SENT, ONE, 4, OWN, 0, R_RETURN, OWN, 1, R_UNPERMUTE, REMADE,
+         EP, 0),
+};
+
+static const struct chunk_table forward_table = { F_BEFORE, F_STEPS, F_AFTER,
+                                                  sizeof forward_rows / sizeof forward_rows[0],
+                                                  forward_rows };
+static const struct chunk_table backward_table = { R_BEFORE, R_STEPS, R_AFTER,
+                                                   sizeof backward_rows / sizeof backward_rows[0],
+                                                   backward_rows };
+
+struct run {
+    const struct chunk_table *table;
+    const struct residency_shape *shape;
+    enum residency_mode mode;
+    int chunks;
+    uint64_t live[MAX_STEPS][OWNER_COUNT];
+};
+
+/* A step's place in the whole run. Before chunk 0 there is only the start of its exchange; weight
+ * gradients that wait are computed at the dxe of a later chunk. */
+static int place(const struct run *r, struct position p, int chunk)
+{
+    const struct chunk_table *t = r->table;
+    int delay = r->shape->chunks.delay, late = chunk + delay, step = p.step;
+    if (p.anchor == BEFORE)
+        return p.step;
+    if (p.anchor == AFTER)
+        return t->before + (r->chunks + 1) * t->steps + p.step;
+    if (p.anchor == FINAL)
+        chunk = r->chunks - 1;
+    if (p.anchor == LATE && delay > 0) {
+        chunk = late < r->chunks ? late : r->chunks - 1;
+        step = R_DXE;
+    }
+    chunk += p.offset;
+    return chunk < 0 ? t->before - 1 : t->before + chunk * t->steps + step;
+}
+
+/* More chunks than are enumerated count as that many, which are larger. */
+static int chunk_count(const struct residency_shape *shape)
+{
+    return shape->chunks.count < MAX_CHUNKS ? shape->chunks.count : MAX_CHUNKS;
+}
+
+/* Runs of ceil(T / n) tokens; rows received in proportion. */
+static uint64_t chunk_rows(const struct residency_shape *s, enum rows rows, int chunk)
+{
+    uint64_t tokens = s->rows[ROWS_NORM];
+    uint64_t run = div_up(tokens, (uint64_t)chunk_count(s));
+    uint64_t first = mul_sat(run, (uint64_t)chunk);
+    uint64_t mine = first >= tokens ? 0 : tokens - first < run ? tokens - first : run;
+    return tokens == 0 ? 0 : div_up(mul_sat(s->rows[rows], mine), tokens);
+}
+
+static bool is_backward(enum residency_mode mode)
+{
+    return mode == RESIDENCY_BACKWARD || mode == RESIDENCY_BACKWARD_SAVED;
+}
+
+static enum owner owner_of(const struct chunk_row *row, enum residency_mode mode)
+{
+    if (row->kept && (mode == RESIDENCY_FORWARD_SAVED || mode == RESIDENCY_BACKWARD_SAVED))
+        return OWNER_SAVED;
+    if (row->owner == OWNER_OUTPUT && mode == RESIDENCY_REPLAY)
+        return OWNER_WORKING;
+    return (enum owner)row->owner;
+}
+
+/* Bytes of one row of one chunk, added to the steps of its life; returns them when they are kept.
+ */
+static uint64_t add_row(struct run *r, const struct chunk_row *row, int chunk, int final)
+{
+    bool routed = row->rows == ROWS_SENT || row->rows == ROWS_RECV;
+    bool keeps = row->kept && r->mode != RESIDENCY_FORWARD;
+    uint64_t rows =
+        routed ? chunk_rows(r->shape, (enum rows)row->rows, chunk) : r->shape->rows[row->rows];
+    uint64_t bytes = round_up_to(mul3_sat(rows, r->shape->width[row->width], row->bytes), 256);
+    int made = place(r, row->made, chunk), last = place(r, row->last, chunk);
+    if (row->owner == OWNER_OUTPUT) /* from the first combine on: of chunk 0, with ep 1 at once */
+        made =
+            r->table->before + F_COMBINE + (r->shape->when & WHEN_EXCHANGE ? r->table->steps : 0);
+    if (keeps && !is_backward(r->mode))
+        last = final;
+    enum owner owner = owner_of(row, r->mode);
+    for (int step = made; step <= last; step++)
+        r->live[step][owner] = add_sat(r->live[step][owner], bytes);
+    return keeps ? bytes : 0;
+}
+
+/* Whether a row exists once a chunk: all routed rows do. */
+static int repeats(const struct chunk_row *row, int chunks)
+{
+    return row->rows == ROWS_SENT || row->rows == ROWS_RECV ? chunks : 1;
+}
+
+void residency_chunks(const struct residency_shape *shape, enum residency_mode mode,
+                      uint64_t *ret_live, uint64_t *ret_max, uint64_t *ret_kept)
+{
+    struct run r;
+    r.table = is_backward(mode) ? &backward_table : &forward_table;
+    r.shape = shape;
+    r.mode = mode;
+    r.chunks = chunk_count(shape);
+    int steps = r.table->before + (r.chunks + 1) * r.table->steps + r.table->after;
+    uint64_t peak = 0;
+    memset(r.live, 0, (size_t)steps * sizeof r.live[0]);
+    memset(ret_live, 0, OWNER_COUNT * sizeof *ret_live);
+    memset(ret_max, 0, OWNER_COUNT * sizeof *ret_max);
+    for (size_t i = 0; i < r.table->count; i++) {
+        const struct chunk_row *row = &r.table->rows[i];
+        if ((row->when & ~shape->when) || (row->unless & shape->when))
+            continue;
+        for (int chunk = 0; chunk < repeats(row, r.chunks); chunk++)
+            *ret_kept = add_sat(*ret_kept, add_row(&r, row, chunk, steps - 1));
+    }
+    for (int step = 0; step < steps; step++) {
+        uint64_t total = 0;
+        for (int owner = 0; owner < OWNER_COUNT; owner++) {
+            uint64_t bytes = r.live[step][owner];
+            total = add_sat(total, bytes);
+            ret_max[owner] = bytes > ret_max[owner] ? bytes : ret_max[owner];
+        }
+        if (total > peak) {
+            peak = total;
+            memcpy(ret_live, r.live[step], OWNER_COUNT * sizeof *ret_live);
+        }
+    }
+}
