@@ -42,6 +42,12 @@ void work_give_unless_kept(struct work *w, enum keep keep, struct buffer *buffer
         work_give(w, buffer);
 }
 
+void work_sync(struct work *w)
+{
+    if (work_runs(w))
+        work_note(w, w->backend->ops->sync(w->backend, STREAM_COMPUTE, w->errors));
+}
+
 double work_clock(void)
 {
     struct timespec now;

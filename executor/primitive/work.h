@@ -59,6 +59,9 @@ void work_give(struct work *w, struct buffer *buffer);
 /* Gives back what a recomputed layer does not keep. */
 void work_give_unless_kept(struct work *w, enum keep keep, struct buffer *buffer);
 
+/* Waits for the compute stream: host values are complete, and what a phase took can be told. */
+void work_sync(struct work *w);
+
 /* Seconds of a clock that only moves forward. */
 double work_clock(void);
 

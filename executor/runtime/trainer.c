@@ -45,9 +45,10 @@ int trainer_keep_hidden(struct trainer *t)
     return t->hidden ? 0 : no_memory(t);
 }
 
-/* Seconds since *begun, which moves on to now. */
-static double lap(double *begun)
+/* Seconds since *begun, which moves on to now. What was asked for before is then done. */
+static double lap(struct work *w, double *begun)
 {
+    work_sync(w);
     double now = work_clock(), ret = now - *begun;
     *begun = now;
     return ret;
@@ -92,13 +93,13 @@ static double run_micro_batch(struct trainer *t, int step, int index)
     batch.targets = work_take_tensor(w, OWNER_TOKENS, batch.tokens, 1, sizeof(int32_t));
     load_batch(t, step, &batch);
     transformer_forward(&t->transformer, &batch);
-    t->phase_seconds[PHASE_TIME_FORWARD] += lap(&begun);
+    t->phase_seconds[PHASE_TIME_FORWARD] += lap(w, &begun);
     transformer_loss(&t->transformer, &batch);
-    t->phase_seconds[PHASE_TIME_LOSS] += lap(&begun);
+    t->phase_seconds[PHASE_TIME_LOSS] += lap(w, &begun);
     transformer_backward(&t->transformer, &batch);
     work_give(w, &batch.ids);
     work_give(w, &batch.targets);
-    t->phase_seconds[PHASE_TIME_BACKWARD] += lap(&begun);
+    t->phase_seconds[PHASE_TIME_BACKWARD] += lap(w, &begun);
     return batch.loss_sum * batch.loss_scale;
 }
 
@@ -109,15 +110,15 @@ static void finish_step(struct trainer *t, int step, struct step_result *ret)
 
     arena_phase(w->arena, "reduce");
     state_reduce(&t->state);
-    t->phase_seconds[PHASE_TIME_REDUCE] += lap(&begun);
+    t->phase_seconds[PHASE_TIME_REDUCE] += lap(w, &begun);
     if (t->on_gradients && work_runs(w))
         t->on_gradients(t, t->on_gradients_context);
-    (void)lap(&begun);
+    (void)lap(w, &begun);
     arena_phase(w->arena, "optimizer");
     ret->gradient_norm = state_gradient_norm(&t->state);
     optimizer_adamw(&t->state, ret->gradient_norm, step);
     WORK_FABRIC(w, sum_doubles, w->mesh->fabric->all, &ret->loss, 1);
-    t->phase_seconds[PHASE_TIME_OPTIMIZER] += lap(&begun);
+    t->phase_seconds[PHASE_TIME_OPTIMIZER] += lap(w, &begun);
 }
 
 /* The step as both passes walk it. */

@@ -1,0 +1,204 @@
+/* What a run is trained on, and the executor's command line. */
+#include "executor/runtime/data.h"
+#include "executor/runtime/options.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { VOCAB = 300, SEQ = 4 };
+
+static void write_file(const char *name, const void *bytes, size_t count)
+{
+    FILE *file = fopen(name, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    assert_int_equal(fclose(file), 0);
+}
+
+static int enter(void **state)
+{
+    char *path = strdup("/tmp/rankfit-test-XXXXXX");
+    *state = path;
+    return path && mkdtemp(path) && chdir(path) == 0 ? 0 : -1;
+}
+
+static int leave(void **state)
+{
+    (void)unlink("data");
+    int ret = chdir("/") == 0 && rmdir(*state) == 0 ? 0 : -1;
+    free(*state);
+    return ret;
+}
+
+static void assert_sequence(const struct data *data, uint64_t index, const char *want)
+{
+    int32_t ids[SEQ], targets[SEQ];
+    data_sequence(data, index, SEQ, ids, targets);
+    for (int i = 0; i < SEQ; i++) {
+        assert_int_equal(ids[i], want[i]);
+        assert_int_equal(targets[i], want[i + 1]);
+    }
+}
+
+/* 11 bytes: sequences of 4 begin at 0 and 4; the third would begin at 8, whose 5 tokens are not all
+ * there: it begins at 8 mod (11 - 4) = 1. */
+static void test_bytes(void **state)
+{
+    (void)state;
+    struct diag_list errors = { 0 };
+    struct data data;
+
+    write_file("data", "abcdefghijk", 11);
+    assert_int_equal(data_open(&data, "data", DATA_BYTES, SEQ, VOCAB, &errors), 0);
+    assert_int_equal(data.tokens, 11);
+    assert_sequence(&data, 0, "abcde");
+    assert_sequence(&data, 1, "efghi");
+    assert_sequence(&data, 2, "bcdef");
+    data_close(&data);
+}
+
+static void test_u32(void **state)
+{
+    (void)state;
+    struct diag_list errors = { 0 };
+    struct data data;
+    const uint32_t tokens[] = { 5, 299, 0, 7, 8 };
+    int32_t ids[SEQ], targets[SEQ];
+
+    write_file("data", tokens, sizeof tokens);
+    assert_int_equal(data_open(&data, "data", DATA_U32, SEQ, VOCAB, &errors), 0);
+    data_sequence(&data, 0, SEQ, ids, targets);
+    assert_int_equal(ids[1], 299);
+    assert_int_equal(targets[0], 299);
+    assert_int_equal(targets[3], 8);
+    data_close(&data);
+    assert_int_equal(data_open(&data, "data", DATA_U32, SEQ, 299, &errors), -1);
+    assert_string_equal(errors.items[0].what, "token 1 is 299, the vocabulary has 299");
+    data_close(&data);
+}
+
+static void test_drawn(void **state)
+{
+    (void)state;
+    const struct data one = { .seed = 1, .vocab = VOCAB }, two = { .seed = 2, .vocab = VOCAB };
+    int32_t ids[64], again[64], targets[64];
+    int same = 0;
+
+    data_sequence(&one, 3, 64, ids, targets);
+    data_sequence(&one, 3, 64, again, targets);
+    assert_memory_equal(ids, again, sizeof ids);
+    assert_memory_equal(ids + 1, targets, 63 * sizeof *ids);
+    data_sequence(&two, 3, 64, again, targets);
+    for (int i = 0; i < 64; i++) {
+        assert_in_range(ids[i], 0, VOCAB - 1);
+        same += ids[i] == again[i];
+    }
+    assert_true(same < 8);
+    data_sequence(&one, 4, 64, again, targets);
+    assert_memory_not_equal(ids, again, sizeof ids);
+}
+
+/* One fault a line, in the order in which they are made. */
+static void test_faults(void **state)
+{
+    (void)state;
+    struct diag_list errors = { 0 };
+    struct data data;
+
+    assert_int_equal(data_open(&data, "absent", DATA_BYTES, SEQ, VOCAB, &errors), -1);
+    assert_int_equal(data_open(&data, ".", DATA_BYTES, SEQ, VOCAB, &errors), -1);
+    write_file("data", "", 0);
+    assert_int_equal(data_open(&data, "data", DATA_BYTES, SEQ, VOCAB, &errors), -1);
+    write_file("data", "abcd", 4);
+    assert_int_equal(data_open(&data, "data", DATA_BYTES, SEQ, VOCAB, &errors), -1);
+    data_close(&data);
+    write_file("data", "abcde", 5);
+    assert_int_equal(data_open(&data, "data", DATA_BYTES, SEQ, 255, &errors), -1);
+    data_close(&data);
+    const char *const want[] = {
+        "No such file or directory", "not a regular file", "the file is empty",
+        "4 tokens are too few for one sequence of 4 and the token after it",
+        "bytes need a vocabulary of 256, the model's has 255"
+    };
+    assert_int_equal(errors.count, 5);
+    for (int i = 0; i < errors.count; i++)
+        assert_string_equal(errors.items[i].what, want[i]);
+}
+
+static int parse(struct run_options *options, struct diag_list *errors, int argc, ...)
+{
+    static char words[16][32];
+    char *argv[16] = { words[0] };
+    va_list list;
+
+    va_start(list, argc);
+    for (int i = 1; i <= argc; i++) {
+        (void)snprintf(words[i], sizeof words[i], "%s", va_arg(list, const char *));
+        argv[i] = words[i];
+    }
+    va_end(list);
+    return run_options_parse(argc + 1, argv, options, errors);
+}
+
+static void test_options(void **state)
+{
+    (void)state;
+    struct diag_list errors = { 0 };
+    struct run_options o;
+
+    assert_int_equal(parse(&o, &errors, 3, "p.yaml", "--measurement", "m.json"), 0);
+    assert_string_equal(o.plan, "p.yaml");
+    assert_string_equal(o.measurement, "m.json");
+    assert_int_equal(o.steps, 3);
+    assert_int_equal(o.seed, 0);
+    assert_null(o.data);
+    assert_int_equal(parse(&o, &errors, 7, "--measurement=m", "--steps", "9", "--seed=4", "p",
+                           "--data-format", "u32"),
+                     0);
+    assert_int_equal(o.steps, 9);
+    assert_int_equal(o.seed, 4);
+    assert_int_equal(o.data_format, DATA_U32);
+}
+
+static void test_option_faults(void **state)
+{
+    (void)state;
+    struct diag_list errors = { 0 };
+    struct run_options o;
+
+    assert_int_equal(parse(&o, &errors, 1, "--measurement=m"), -1);
+    assert_int_equal(parse(&o, &errors, 1, "p"), -1);
+    assert_int_equal(parse(&o, &errors, 2, "p", "--measur=m"), -1);
+    assert_int_equal(parse(&o, &errors, 3, "p", "--measurement=m", "--steps=0"), -1);
+    assert_int_equal(parse(&o, &errors, 3, "p", "q", "--measurement=m"), -1);
+    assert_int_equal(parse(&o, &errors, 3, "p", "--measurement=m", "--data"), -1);
+    const char *const want[] = { "which plan?",
+                                 "--measurement FILE is missing",
+                                 "unknown option \"--measur=m\"",
+                                 "--steps takes a whole number of 1 or more, not \"0\"",
+                                 "one plan at a time: \"p\" and \"q\"",
+                                 "--data needs a value" };
+    assert_int_equal(errors.count, 6);
+    for (int i = 0; i < errors.count; i++)
+        assert_string_equal(errors.items[i].what, want[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_bytes, enter, leave),
+        cmocka_unit_test_setup_teardown(test_u32, enter, leave),
+        cmocka_unit_test(test_drawn),
+        cmocka_unit_test_setup_teardown(test_faults, enter, leave),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_option_faults),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
