@@ -44,6 +44,9 @@ static int add_tensors(const struct safetensors_contents *contents, json_t *root
             return diag_error(reterr, at, "tensor '%.*s' has %d axes, not 0 to %d",
                               name_shown(tensor->name), tensor->name, tensor->axes,
                               STORED_MAX_AXES);
+        if ((unsigned)tensor->type >= TENSOR_TYPE_COUNT)
+            return diag_error(reterr, at, "tensor '%.*s' has no dtype", name_shown(tensor->name),
+                              tensor->name);
         if (strcmp(tensor->name, "__metadata__") == 0)
             return diag_error(reterr, at, "a tensor cannot be called __metadata__");
         if (json_object_get(root, tensor->name))
@@ -129,6 +132,11 @@ int safetensors_create(const char *path, const struct safetensors_contents *cont
     if (!writer)
         return diag_error(reterr, (struct pos){ .file = path }, "out of memory");
     writer->at.file = pool_copy_text(&writer->pool, path, strlen(path));
+    if (!writer->at.file) {
+        diag_error(reterr, (struct pos){ .file = path }, "out of memory");
+        safetensors_discard(writer);
+        return -1;
+    }
     char *text = render_header(contents, writer->at, &writer->data_bytes, reterr);
     int status = text ? write_header(writer, text, reterr) : -1;
     free(text);

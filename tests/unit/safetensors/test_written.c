@@ -343,6 +343,8 @@ static void test_refused_contents(void **state)
     refuse_contents(&transcript, "half a byte", &half, 1);
     const struct tensor_description axes = { "a", TENSOR_TYPE_U8, 9, shape };
     refuse_contents(&transcript, "nine axes", &axes, 1);
+    const struct tensor_description any = { "a", TENSOR_TYPE_ANY, 1, shape + 2 };
+    refuse_contents(&transcript, "any dtype", &any, 1);
     assert_int_equal(fixture_count_names(), 0);
     assert_golden("safetensors/contents.txt", transcript.text);
 }
