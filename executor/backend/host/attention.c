@@ -29,24 +29,37 @@ static void state_open(struct tile_state *t, float *workspace, const struct atte
 }
 
 /* One row against one tile of keys: scores become exp(score - largest), sums and total are brought
- * to the new largest (the online softmax of Milakov and Gimelshein, 2018). */
+ * to the new largest (the online softmax of Milakov and Gimelshein, 2018). In lanes, to whole
+ * strips of keys: the row has room for them. */
 HOST_HOT
 static void soften_row(float *scores, int64_t keys, float scale, float *largest, float *total,
                        float *sums, int64_t width)
 {
-    float top = *largest;
-    for (int64_t j = 0; j < keys; j++) {
-        scores[j] *= scale;
-        top = scores[j] > top ? scores[j] : top;
-    }
-    float lanes[TILE_COLUMNS] = { 0 };
-    for (int64_t j = 0; j < keys; j++)
+    enum { LANES = TILE_COLUMNS };
+    int64_t padded = tile_padded(keys, LANES);
+    float lanes[LANES], top = *largest, sum = 0;
+    for (int64_t j = keys; j < padded; j++)
+        scores[j] = -INFINITY;
+    for (int i = 0; i < LANES; i++)
+        lanes[i] = top;
+    for (int64_t j = 0; j < padded; j += LANES)
+#pragma GCC unroll 1 /* unrolled it would not become vector code */
+        for (int i = 0; i < LANES; i++) {
+            float score = scores[j + i] * scale;
+            scores[j + i] = score;
+            lanes[i] = score > lanes[i] ? score : lanes[i];
+        }
+    for (int i = 0; i < LANES; i++)
+        top = lanes[i] > top ? lanes[i] : top;
+    for (int64_t j = 0; j < padded; j++)
         scores[j] = fast_exp(scores[j] - top);
-    for (int64_t j = 0; j < keys; j++)
-        lanes[j % TILE_COLUMNS] += scores[j];
-    float sum = 0;
-    for (int j = 0; j < TILE_COLUMNS; j++)
-        sum += lanes[j];
+    for (int i = 0; i < LANES; i++)
+        lanes[i] = 0;
+    for (int64_t j = 0; j < padded; j += LANES)
+        for (int i = 0; i < LANES; i++)
+            lanes[i] += scores[j + i];
+    for (int i = 0; i < LANES; i++)
+        sum += lanes[i];
     float keep = fast_exp(*largest - top);
     *total = *total * keep + sum;
     *largest = top;

@@ -22,6 +22,7 @@ static inline __attribute__((always_inline)) float largest_of(const void *row, e
         lanes[j] = load(row, type, 0);
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES)
+#pragma GCC unroll 1 /* unrolled it would not become vector code */
         for (int j = 0; j < LANES; j++) {
             float value = load(row, type, i + j);
             lanes[j] = value > lanes[j] ? value : lanes[j];
