@@ -237,7 +237,8 @@ struct backend_ops {
                           struct diag_list *reterr);
     /* One tile of logits [rows, vocab] fp32: loss_sum (host double) += sum of -log p(target);
      * d_logits[rows, vocab] bf16 = (softmax - onehot) * scale. target < 0: the row does not count.
-     * loss_sum must live, and is complete, until the stream's next sync, download or sum_squares. */
+     * loss_sum must live, and is complete, until the stream's next sync, download or sum_squares.
+     */
     int (*cross_entropy)(struct backend *b, enum stream s, int64_t rows, int64_t vocab,
                          const float *logits, const int32_t *targets, float scale, bf16 *d_logits,
                          double *loss_sum, struct diag_list *reterr);

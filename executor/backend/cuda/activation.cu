@@ -9,7 +9,7 @@ constexpr int THREADS = 256, ROWS = THREADS / WARP, BATCH = 3;
 
 __device__ __forceinline__ float sigmoid_of(float x)
 {
-    return 1.0F / (1.0F + __expf(-x));
+    return __fdividef(1.0F, 1.0F + __expf(-x));
 }
 
 /* One warp a row, BATCH vectors of gate and up in flight in each lane. */

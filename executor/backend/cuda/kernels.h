@@ -35,19 +35,21 @@ cudaError_t kernel_add_columns(cudaStream_t stream, int blocks, int64_t width, i
                                const float *partial, void *to, bool is_float);
 
 /* Head norms and rotation, see struct rope. frequency[i]: radians a position of pair i. */
-struct kernel_rope {
+struct kernel_rope_args {
     int64_t rows, tokens, qkv_stride, k_offset;
     int heads, kv_heads, head_dim, rotary_dim;
-    float eps;
+    int64_t q_head_stride;            /* elements between heads of q in qkv */
+    int64_t run_tokens, run_first[2]; /* run_tokens 0: position is row % tokens */
+    float eps, centre;                /* the norms multiply by centre + w */
     const uint16_t *q_norm, *k_norm;
     const uint16_t *qkv;
     uint16_t *q, *k, *dqkv; /* forward: q and k; backward: dqkv, in place */
     double frequency[KERNEL_HEAD_MAX / 2];
 };
-cudaError_t kernel_rope(cudaStream_t stream, const struct kernel_rope *r);
+cudaError_t kernel_rope(cudaStream_t stream, const struct kernel_rope_args *r);
 /* partial: [blocks, 2 * head_dim], the norms' own gradients of q, then of k. */
-cudaError_t kernel_rope_backward(cudaStream_t stream, const struct kernel_rope *r, float *partial,
-                                 int blocks);
+cudaError_t kernel_rope_backward(cudaStream_t stream, const struct kernel_rope_args *r,
+                                 float *partial, int blocks);
 
 cudaError_t kernel_swiglu(cudaStream_t stream, int64_t rows, int64_t width, const uint16_t *h,
                           const float *row_weight, uint16_t *a);
@@ -55,15 +57,15 @@ cudaError_t kernel_swiglu_backward(cudaStream_t stream, int64_t rows, int64_t wi
                                    const uint16_t *da, const float *row_weight, uint16_t *h,
                                    float *d_row_weight);
 
-/* experts up to KERNEL_EXPERTS_MAX, top_k up to KERNEL_TOP_K_MAX; no alignment asked. A given choice
- * outside the experts weighs 0. */
+/* experts up to KERNEL_EXPERTS_MAX, top_k up to KERNEL_TOP_K_MAX; no alignment asked. A given
+ * choice outside the experts weighs 0. */
 cudaError_t kernel_router(cudaStream_t stream, int64_t rows, int experts, int top_k, bool normalize,
                           bool given, float *probs, int32_t *choices, float *weights);
 cudaError_t kernel_router_backward(cudaStream_t stream, int64_t rows, int experts, int top_k,
                                    bool normalize, const float *probs, const int32_t *choices,
                                    const float *weights, const float *d_weights, float *d_logits);
-/* starts: scratch of (experts + 1) * kernel_sort_chunks(count) ints; loads: device int32 [experts + 1],
- * the last one counts choices outside the experts (their slot is 0). */
+/* starts: scratch of (experts + 1) * kernel_sort_chunks(count) ints; loads: device int32 [experts +
+ * 1], the last one counts choices outside the experts (their slot is 0). */
 int64_t kernel_sort_chunks(int64_t count);
 cudaError_t kernel_sort_choices(cudaStream_t stream, int64_t count, int experts,
                                 const int32_t *choices, int32_t *slots, int32_t *starts,
@@ -104,7 +106,7 @@ cudaError_t kernel_sigmoid_backward(cudaStream_t stream, int64_t count, const fl
                                     float *d_values);
 
 /* One AdamW update; corrections 1 - beta^step come ready. */
-struct kernel_adamw {
+struct kernel_adamw_args {
     int64_t count;
     const void *gradient;
     bool is_float;
@@ -113,25 +115,28 @@ struct kernel_adamw {
     float scale, rate, beta1, beta2, epsilon, decay;
     float first_left, second_left;
 };
-cudaError_t kernel_adamw(cudaStream_t stream, const struct kernel_adamw *a);
+cudaError_t kernel_adamw(cudaStream_t stream, const struct kernel_adamw_args *a);
 
 /* Attention without matrix units, for shapes that the library refuses and as the judge of those it
- * takes: any head_dim up to KERNEL_HEAD_MAX, window 0 = full, causal from the end: query i of
- * `queries` sees keys up to i + keys - queries. Strides in elements between rows. */
-struct kernel_attention {
+ * takes: any head_dim up to KERNEL_HEAD_MAX, window 0 = full, query i of a sequence's `queries`
+ * sees keys up to first_query + i of its `keys`. Query runs begin run_stride rows apart. Strides in
+ * elements between rows. */
+struct kernel_attention_args {
     int sequences, heads, kv_heads, head_dim;
-    int64_t queries, keys, window;
+    int64_t queries, keys, window, first_query, run_stride;
     int64_t q_stride, k_stride, v_stride, o_stride;
     const uint16_t *q, *k, *v;
     uint16_t *o;
     float *lse; /* [queries of all sequences, heads] */
     const uint16_t *d_o;
     uint16_t *dq, *dk, *dv;
-    int64_t dq_stride, dk_stride, dv_stride;
+    int64_t dq_stride, dk_stride, dv_stride, dq_head_stride;
+    float *dk_sum, *dv_sum; /* when not NULL: added to, instead of dk and dv written */
+    int64_t sum_stride;
     float *delta; /* as lse */
 };
-cudaError_t kernel_attention(cudaStream_t stream, const struct kernel_attention *a);
-cudaError_t kernel_attention_backward(cudaStream_t stream, const struct kernel_attention *a);
+cudaError_t kernel_attention(cudaStream_t stream, const struct kernel_attention_args *a);
+cudaError_t kernel_attention_backward(cudaStream_t stream, const struct kernel_attention_args *a);
 
 #ifdef __cplusplus
 }

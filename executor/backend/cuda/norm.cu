@@ -38,8 +38,7 @@ __global__ void __launch_bounds__(THREADS)
             for (int i = 0; i < 8; i++)
                 sum += value[i] * value[i];
         }
-        float inverse =
-            1.0F / sqrtf(block_sum(sum, room[turn]) / static_cast<float>(width) + eps);
+        float inverse = 1.0F / sqrtf(block_sum(sum, room[turn]) / static_cast<float>(width) + eps);
 #pragma unroll
         for (int v = 0; v < VECTORS; v++) {
             float value[8], scale[8];
@@ -197,14 +196,14 @@ cudaError_t kernel_rmsnorm_backward(cudaStream_t stream, int64_t rows, int64_t w
     int used = rows < blocks ? static_cast<int>(rows) : blocks;
     float *sums = dw ? partial : nullptr;
     if (width <= THREADS_MAX * 8)
-        norm_backward<1, THREADS_MAX><<<used, threads, 0, stream>>>(rows, width, eps, dy, x, w, dx,
-                                                       accumulate_dx, sums);
+        norm_backward<1, THREADS_MAX>
+            <<<used, threads, 0, stream>>>(rows, width, eps, dy, x, w, dx, accumulate_dx, sums);
     else if (width <= 2 * THREADS_MAX * 8)
-        norm_backward<2, THREADS_MAX><<<used, threads, 0, stream>>>(rows, width, eps, dy, x, w, dx,
-                                                       accumulate_dx, sums);
+        norm_backward<2, THREADS_MAX>
+            <<<used, threads, 0, stream>>>(rows, width, eps, dy, x, w, dx, accumulate_dx, sums);
     else
-        norm_backward<4, THREADS_WIDE><<<used, threads, 0, stream>>>(rows, width, eps, dy, x, w, dx,
-                                                       accumulate_dx, sums);
+        norm_backward<4, THREADS_WIDE>
+            <<<used, threads, 0, stream>>>(rows, width, eps, dy, x, w, dx, accumulate_dx, sums);
     cudaError_t status = cudaGetLastError();
     if (status != cudaSuccess || !dw)
         return status;

@@ -15,16 +15,26 @@ struct place {
     bool present; /* the lane holds elements */
 };
 
+/* The rows of a sequence are one run from position 0, or two runs from positions of their own. */
+__device__ __forceinline__ int64_t position_of(const kernel_rope_args &r, int64_t row)
+{
+    int64_t at = row % r.tokens;
+    if (r.run_tokens == 0)
+        return at;
+    return at < r.run_tokens ? r.run_first[0] + at : r.run_first[1] + at - r.run_tokens;
+}
+
 /* Angles of ROWS positions. Reduced to a turn in double, since a float holds no angle of 10^5
  * radians to 10^-3. */
-__device__ void fill_angles(const kernel_rope &r, int64_t first, float (*cosine)[HALF_MAX],
+__device__ void fill_angles(const kernel_rope_args &r, int64_t first, float (*cosine)[HALF_MAX],
                             float (*sine)[HALF_MAX])
 {
     constexpr double TURN = 6.283185307179586476925286766559;
     int half = r.rotary_dim / 2;
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < ROWS * half; i += THREADS) {
-        double angle = static_cast<double>((first + i / half) % r.tokens) * r.frequency[i % half];
+        double angle =
+            static_cast<double>(position_of(r, first + i / half)) * r.frequency[i % half];
         float reduced = static_cast<float>(angle - TURN * rint(angle / TURN));
         sincosf(reduced, &sine[i / half][i % half], &cosine[i / half][i % half]);
     }
@@ -32,7 +42,7 @@ __device__ void fill_angles(const kernel_rope &r, int64_t first, float (*cosine)
 }
 
 /* Turns the head's eight elements of this lane; sign -1 turns back. */
-__device__ __forceinline__ void turn(const kernel_rope &r, const place &p, float sign,
+__device__ __forceinline__ void turn(const kernel_rope_args &r, const place &p, float sign,
                                      const float *cosine, const float *sine, float (&x)[8])
 {
     int half = r.rotary_dim / 2, step = half / 8;
@@ -57,7 +67,8 @@ __device__ __forceinline__ float group_sum(float value, int lanes)
 }
 
 /* The inverse root mean square of a head. */
-__device__ __forceinline__ float inverse_rms(const kernel_rope &r, const float (&x)[8], int lanes)
+__device__ __forceinline__ float inverse_rms(const kernel_rope_args &r, const float (&x)[8],
+                                             int lanes)
 {
     float sum = 0;
 #pragma unroll
@@ -73,7 +84,8 @@ struct item {
     int head, slot; /* slot: which of the ROWS */
 };
 
-__device__ __forceinline__ item item_at(const kernel_rope &r, int64_t first, int index, int lanes)
+__device__ __forceinline__ item item_at(const kernel_rope_args &r, int64_t first, int index,
+                                        int lanes)
 {
     int heads = r.heads + r.kv_heads, group = index / lanes;
     item it;
@@ -88,13 +100,15 @@ __device__ __forceinline__ item item_at(const kernel_rope &r, int64_t first, int
     return it;
 }
 
-__device__ __forceinline__ int64_t fused_offset(const kernel_rope &r, const item &it)
+__device__ __forceinline__ int64_t fused_offset(const kernel_rope_args &r, const item &it)
 {
-    return it.row * r.qkv_stride + (it.is_key ? r.k_offset : 0) +
-           static_cast<int64_t>(it.head) * r.head_dim;
+    return it.row * r.qkv_stride + (it.is_key
+                                        ? r.k_offset + static_cast<int64_t>(it.head) * r.head_dim
+                                        : it.head * r.q_head_stride);
 }
 
-__global__ void __launch_bounds__(THREADS) rope(const __grid_constant__ kernel_rope r, int lanes)
+__global__ void __launch_bounds__(THREADS)
+    rope(const __grid_constant__ kernel_rope_args r, int lanes)
 {
     __shared__ float cosine[ROWS][HALF_MAX], sine[ROWS][HALF_MAX];
     int64_t first = static_cast<int64_t>(blockIdx.x) * ROWS;
@@ -117,7 +131,7 @@ __global__ void __launch_bounds__(THREADS) rope(const __grid_constant__ kernel_r
             unpack(load_vector(norm + p.columns), weight);
 #pragma unroll
             for (int i = 0; i < 8; i++)
-                x[i] = x[i] * inverse * weight[i];
+                x[i] = x[i] * inverse * (r.centre + weight[i]);
         }
         turn(r, p, 1.0F, cosine[it.slot], sine[it.slot], x);
         int heads = it.is_key ? r.kv_heads : r.heads;
@@ -129,7 +143,7 @@ __global__ void __launch_bounds__(THREADS) rope(const __grid_constant__ kernel_r
 }
 
 /* With n = x / rms and g = dy w: dx = (g - n mean(g n)) / rms; dy n goes to sums. */
-__device__ __forceinline__ void norm_back(const kernel_rope &r, const item &it, const place &p,
+__device__ __forceinline__ void norm_back(const kernel_rope_args &r, const item &it, const place &p,
                                           const uint16_t *norm, int lanes, float (&d)[8],
                                           float (&sums)[2][8])
 {
@@ -145,7 +159,7 @@ __device__ __forceinline__ void norm_back(const kernel_rope &r, const item &it, 
         x[i] *= inverse;
         sums[0][i] += it.is_key ? 0.0F : d[i] * x[i];
         sums[1][i] += it.is_key ? d[i] * x[i] : 0.0F;
-        d[i] *= weight[i];
+        d[i] *= r.centre + weight[i];
         mean += d[i] * x[i];
     }
     mean = group_sum(mean, lanes) / static_cast<float>(r.head_dim);
@@ -155,7 +169,7 @@ __device__ __forceinline__ void norm_back(const kernel_rope &r, const item &it, 
 }
 
 /* The block's own sums, group after group. */
-__device__ void leave_sums(const kernel_rope &r, const place &p, int lanes,
+__device__ void leave_sums(const kernel_rope_args &r, const place &p, int lanes,
                            const float (&sums)[2][8], float *partial)
 {
     __shared__ float room[2 * KERNEL_HEAD_MAX];
@@ -177,7 +191,7 @@ __device__ void leave_sums(const kernel_rope &r, const place &p, int lanes,
 }
 
 __global__ void __launch_bounds__(THREADS)
-    rope_backward(const __grid_constant__ kernel_rope r, int lanes, float *partial)
+    rope_backward(const __grid_constant__ kernel_rope_args r, int lanes, float *partial)
 {
     __shared__ float cosine[ROWS][HALF_MAX], sine[ROWS][HALF_MAX];
     float sums[2][8] = {};
@@ -203,8 +217,11 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
                 for (int i = 0; i < 8; i++)
                     normed[i] = d[i];
-                norm_back(r, it, p, norm ? norm : r.q_norm ? r.q_norm : r.k_norm, lanes, normed,
-                          sums);
+                norm_back(r, it, p,
+                          norm       ? norm
+                          : r.q_norm ? r.q_norm
+                                     : r.k_norm,
+                          lanes, normed, sums);
 #pragma unroll
                 for (int i = 0; i < 8; i++)
                     d[i] = norm ? normed[i] : d[i];
@@ -217,8 +234,9 @@ __global__ void __launch_bounds__(THREADS)
         leave_sums(r, p, lanes, sums, partial);
 }
 
-/* Lanes a head takes: head_dim / 8, rounded up to a power of two so that no head straddles warps. */
-int lanes_of(const kernel_rope &r)
+/* Lanes a head takes: head_dim / 8, rounded up to a power of two so that no head straddles warps.
+ */
+int lanes_of(const kernel_rope_args &r)
 {
     int lanes = 1;
     while (lanes * 8 < r.head_dim)
@@ -228,7 +246,7 @@ int lanes_of(const kernel_rope &r)
 
 } // namespace
 
-cudaError_t kernel_rope(cudaStream_t stream, const struct kernel_rope *r)
+cudaError_t kernel_rope(cudaStream_t stream, const struct kernel_rope_args *r)
 {
     if (r->rows == 0)
         return cudaSuccess;
@@ -237,12 +255,11 @@ cudaError_t kernel_rope(cudaStream_t stream, const struct kernel_rope *r)
     return cudaGetLastError();
 }
 
-cudaError_t kernel_rope_backward(cudaStream_t stream, const struct kernel_rope *r, float *partial,
-                                 int blocks)
+cudaError_t kernel_rope_backward(cudaStream_t stream, const struct kernel_rope_args *r,
+                                 float *partial, int blocks)
 {
     if (r->rows == 0)
         return cudaSuccess;
-    rope_backward<<<static_cast<unsigned>(blocks), THREADS, 0, stream>>>(*r, lanes_of(*r),
-                                                                         partial);
+    rope_backward<<<static_cast<unsigned>(blocks), THREADS, 0, stream>>>(*r, lanes_of(*r), partial);
     return cudaGetLastError();
 }

@@ -170,8 +170,8 @@ cudaError_t kernel_router_backward(cudaStream_t stream, int64_t rows, int expert
         return cudaSuccess;
     unsigned blocks = blocks_of(rows);
     if (experts <= 4 * WARP)
-        router_backward<4><<<blocks, THREADS, 0, stream>>>(
-            rows, experts, top_k, normalize, probs, choices, weights, d_weights, d_logits);
+        router_backward<4><<<blocks, THREADS, 0, stream>>>(rows, experts, top_k, normalize, probs,
+                                                           choices, weights, d_weights, d_logits);
     else
         router_backward<KERNEL_EXPERTS_MAX / WARP><<<blocks, THREADS, 0, stream>>>(
             rows, experts, top_k, normalize, probs, choices, weights, d_weights, d_logits);

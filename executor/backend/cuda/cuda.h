@@ -1,0 +1,151 @@
+/* cuda.h - the CUDA backend's own state and the operations its files define, one group a file. Not
+ * for use outside this folder and its tests.
+ *
+ * Every operation is put on the stream it names and returns; only what ends in host memory waits:
+ * download, sync, sort_choices and sum_squares. The losses of cross_entropy are summed on the
+ * device and reach host memory with the next of those on the same stream. */
+#ifndef RANKFIT_EXECUTOR_BACKEND_CUDA_CUDA_H
+#define RANKFIT_EXECUTOR_BACKEND_CUDA_CUDA_H
+
+#include "executor/backend/backend.h"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+
+/* Lanes that expert products run on side by side; the first is the compute stream itself. */
+enum { CUDA_LANES = 4, CUDA_PANELS = CUDA_LANES + 1, CUDA_LOSSES = 8 };
+
+/* The workspace, in this order: a GEMM panel for every lane and for the communication stream;
+ * scratch of each stream, valid within one operation; a ledger of each stream, which lasts. */
+#define CUDA_PANEL_BYTES (UINT64_C(32) << 20)
+#define CUDA_SCRATCH_BYTES (UINT64_C(16) << 20)
+#define CUDA_WORKSPACE_BYTES                                                                       \
+    (CUDA_PANELS * CUDA_PANEL_BYTES +                                                              \
+     STREAM_COUNT * (CUDA_SCRATCH_BYTES + sizeof(struct cuda_ledger)))
+
+/* What a stream leaves on the device for the host to read. */
+struct cuda_ledger {
+    double losses[CUDA_LOSSES];
+    int64_t bad_target; /* row + 1 of a target outside the vocabulary */
+    double sum;
+    int64_t unused[54]; /* to 512 bytes */
+};
+
+/* Where the ledger's losses go on the host. */
+struct cuda_losses {
+    int count;
+    double *to[CUDA_LOSSES];
+};
+
+struct gemm_plans;
+struct attention_plans;
+
+struct cuda {
+    struct backend base; /* first: a struct backend * is a struct cuda * */
+    int device, multiprocessors;
+    cudaStream_t streams[STREAM_COUNT];
+    cudaStream_t lanes[CUDA_LANES]; /* the first is streams[STREAM_COMPUTE] */
+    cudaEvent_t fork, joins[CUDA_LANES];
+    char *workspace;
+    struct cuda_losses losses[STREAM_COUNT];
+    void *pinned; /* CUDA_PINNED_BYTES of page-locked host memory */
+    cublasLtHandle_t lt;
+    cudnnHandle_t cudnn;
+    struct gemm_plans *gemm_plans;
+    struct attention_plans *attention_plans;
+};
+
+enum { CUDA_PINNED_BYTES = 4096 };
+
+/* 0, or -1 and a diagnostic with the call and the status. */
+int cuda_check(cudaError_t status, const char *call, struct diag_list *reterr);
+int cuda_check_lt(cublasStatus_t status, const char *call, struct diag_list *reterr);
+int cuda_check_dnn(cudnnStatus_t status, const char *call, struct diag_list *reterr);
+
+/* A diagnostic without a place; returns -1. */
+int cuda_refuse(struct diag_list *reterr, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Rows of a multiple of 8 elements at addresses of multiples of 16 bytes: what the kernels read.
+ * `pointers` holds `count` addresses; NULL ones pass. */
+int cuda_check_rows(const char *operation, int64_t width, const void *const *pointers, int count,
+                    struct diag_list *reterr);
+
+/* Parts of the workspace, NULL with a diagnostic when it is not set or too small. */
+void *cuda_panel(struct cuda *c, int panel, struct diag_list *reterr);
+void *cuda_scratch(struct cuda *c, enum stream s, uint64_t bytes, const char *operation,
+                   struct diag_list *reterr);
+struct cuda_ledger *cuda_ledger(struct cuda *c, enum stream s, const char *operation,
+                                struct diag_list *reterr);
+
+/* Waits for the stream and adds its losses to where they belong. */
+int cuda_settle(struct cuda *c, enum stream s, struct diag_list *reterr);
+/* Brings `bytes` (at most CUDA_PINNED_BYTES) into c->pinned, complete on return. */
+int cuda_read_back(struct cuda *c, enum stream s, const void *from, uint64_t bytes,
+                   struct diag_list *reterr);
+
+struct gemm_plans *gemm_plans_open(void);
+void gemm_plans_close(struct gemm_plans *plans);
+struct attention_plans *attention_plans_open(void);
+void attention_plans_close(struct attention_plans *plans);
+
+/* One product in a panel's workspace on a stream; `experts`: planned for an expert's rows. */
+int cuda_multiply(struct cuda *c, cudaStream_t stream, int panel, const struct gemm *g,
+                  bool experts, struct diag_list *reterr);
+
+/* Attention by the plain kernels, whatever the shape. */
+int cuda_attention_plain(struct cuda *c, enum stream s, const struct attention *a,
+                         struct diag_list *reterr);
+int cuda_attention_backward_plain(struct cuda *c, enum stream s, const struct attention_gradient *g,
+                                  struct diag_list *reterr);
+/* Whether the library's own kernels serve the shape. */
+bool cuda_attention_planned(const struct attention *a);
+
+#define CUDA_OP(name, ...)                                                                         \
+    int cuda_##name(struct backend *b, enum stream s, __VA_ARGS__, struct diag_list *reterr)
+
+CUDA_OP(gemm, const struct gemm *g);
+CUDA_OP(expert_gemm, const struct expert_gemm *g);
+
+CUDA_OP(rmsnorm, int64_t rows, int64_t width, double eps, const bf16 *x, const bf16 *w, bf16 *y);
+CUDA_OP(rmsnorm_backward, int64_t rows, int64_t width, double eps, const bf16 *dy, const bf16 *x,
+        const bf16 *w, bf16 *dx, bool accumulate_dx, void *dw, enum dtype grad_type);
+CUDA_OP(rope, const struct rope *r);
+CUDA_OP(rope_backward, const struct rope_gradient *r);
+uint64_t cuda_attention_workspace_bytes(const struct backend *b, const struct attention *a);
+CUDA_OP(attention, const struct attention *a);
+CUDA_OP(attention_backward, const struct attention_gradient *a);
+
+CUDA_OP(swiglu, int64_t rows, int64_t width, const bf16 *h, const float *row_weight, bf16 *a);
+CUDA_OP(swiglu_backward, int64_t rows, int64_t width, const bf16 *da, const float *row_weight,
+        bf16 *h, float *d_row_weight);
+CUDA_OP(sigmoid, int64_t count, float *values);
+CUDA_OP(sigmoid_backward, int64_t count, const float *values, float *d_values);
+
+CUDA_OP(router, const struct router *r);
+CUDA_OP(router_backward, const struct router *r, const float *d_weights, float *d_logits);
+CUDA_OP(sort_choices, int64_t rows, int top_k, int experts, const int32_t *choices, int32_t *slots,
+        int64_t *counts);
+CUDA_OP(scatter_rows, int64_t rows, int top_k, int64_t width, const bf16 *from,
+        const int32_t *slots, bf16 *to, const float *row_values, float *to_values);
+CUDA_OP(gather_rows, int64_t rows, int64_t width, const bf16 *from, const int32_t *map, bf16 *to,
+        const float *from_values, float *to_values);
+CUDA_OP(spread_rows, int64_t rows, int64_t width, const bf16 *from, const int32_t *map, bf16 *to,
+        const float *from_values, float *to_values);
+CUDA_OP(combine_rows, int64_t rows, int top_k, int64_t width, const bf16 *from,
+        const int32_t *slots, const bf16 *base, bf16 *to, const float *from_values,
+        float *to_values);
+
+CUDA_OP(add, int64_t count, const void *from, void *to, enum dtype dtype);
+CUDA_OP(embed, int64_t rows, int64_t width, const int32_t *ids, const bf16 *table, bf16 *out);
+CUDA_OP(embed_backward, int64_t rows, int64_t width, const int32_t *ids, const bf16 *dy,
+        void *d_table, enum dtype grad_type);
+CUDA_OP(cross_entropy, int64_t rows, int64_t vocab, const float *logits, const int32_t *targets,
+        float scale, bf16 *d_logits, double *loss_sum);
+
+CUDA_OP(sum_squares, int64_t count, const void *values, enum dtype dtype, double *ret_sum);
+CUDA_OP(adamw, const struct adamw *a);
+CUDA_OP(to_bf16, int64_t count, const float *from, bf16 *to);
+
+#endif

@@ -1,0 +1,73 @@
+#include "executor/backend/cuda/cuda.h"
+#include "executor/backend/cuda/kernels.h"
+
+int cuda_scatter_rows(struct backend *b, enum stream s, int64_t rows, int top_k, int64_t width,
+                      const bf16 *from, const int32_t *slots, bf16 *to, const float *row_values,
+                      float *to_values, struct diag_list *reterr)
+{
+    const struct cuda *c = (const struct cuda *)b;
+    const void *const pointers[] = { from, to };
+    if (cuda_check_rows("scatter", width, pointers, 2, reterr) != 0)
+        return -1;
+    return cuda_check(kernel_scatter_rows(c->streams[s], rows, top_k, width, from, slots, to,
+                                          row_values, to_values),
+                      "scatter", reterr);
+}
+
+int cuda_gather_rows(struct backend *b, enum stream s, int64_t rows, int64_t width,
+                     const bf16 *from, const int32_t *map, bf16 *to, const float *from_values,
+                     float *to_values, struct diag_list *reterr)
+{
+    const struct cuda *c = (const struct cuda *)b;
+    const void *const pointers[] = { from, to };
+    if (cuda_check_rows("gather", width, pointers, 2, reterr) != 0)
+        return -1;
+    return cuda_check(
+        kernel_gather_rows(c->streams[s], rows, width, from, map, to, from_values, to_values),
+        "gather", reterr);
+}
+
+int cuda_spread_rows(struct backend *b, enum stream s, int64_t rows, int64_t width,
+                     const bf16 *from, const int32_t *map, bf16 *to, const float *from_values,
+                     float *to_values, struct diag_list *reterr)
+{
+    const struct cuda *c = (const struct cuda *)b;
+    const void *const pointers[] = { from, to };
+    if (cuda_check_rows("spread", width, pointers, 2, reterr) != 0)
+        return -1;
+    return cuda_check(
+        kernel_scatter_rows(c->streams[s], rows, 1, width, from, map, to, from_values, to_values),
+        "spread", reterr);
+}
+
+int cuda_combine_rows(struct backend *b, enum stream s, int64_t rows, int top_k, int64_t width,
+                      const bf16 *from, const int32_t *slots, const bf16 *base, bf16 *to,
+                      const float *from_values, float *to_values, struct diag_list *reterr)
+{
+    const struct cuda *c = (const struct cuda *)b;
+    const void *const pointers[] = { from, base, to };
+    if (cuda_check_rows("combine", width, pointers, 3, reterr) != 0)
+        return -1;
+    return cuda_check(kernel_combine_rows(c->streams[s], rows, top_k, width, from, slots, base, to,
+                                          from_values, to_values),
+                      "combine", reterr);
+}
+
+int cuda_embed(struct backend *b, enum stream s, int64_t rows, int64_t width, const int32_t *ids,
+               const bf16 *table, bf16 *out, struct diag_list *reterr)
+{
+    return cuda_gather_rows(b, s, rows, width, table, ids, out, NULL, NULL, reterr);
+}
+
+int cuda_embed_backward(struct backend *b, enum stream s, int64_t rows, int64_t width,
+                        const int32_t *ids, const bf16 *dy, void *d_table, enum dtype grad_type,
+                        struct diag_list *reterr)
+{
+    const struct cuda *c = (const struct cuda *)b;
+    const void *const pointers[] = { dy };
+    if (cuda_check_rows("embedding backward", width, pointers, 1, reterr) != 0)
+        return -1;
+    return cuda_check(kernel_embed_backward(c->streams[s], rows, width, ids, dy, d_table,
+                                            grad_type == DTYPE_FP32),
+                      "embedding backward", reterr);
+}

@@ -1,0 +1,249 @@
+#include "tests/unit/cuda/cases.h"
+
+#include "executor/backend/cuda/cuda.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct shape {
+    int sequences, heads, kv_heads, head_dim;
+    int64_t tokens, window;
+    int64_t first_query, key_tokens; /* of queries that are a part of the sequence */
+};
+
+static const struct shape shapes[] = {
+    { 1, 4, 2, 64, 256, 0, 0, 0 },      { 2, 4, 4, 128, 192, 0, 0, 0 },
+    { 1, 8, 1, 128, 512, 0, 0, 0 },     { 1, 4, 2, 256, 320, 0, 0, 0 },
+    { 2, 4, 2, 128, 200, 0, 0, 0 },     { 1, 2, 1, 64, 37, 0, 0, 0 },
+    { 1, 4, 2, 64, 256, 100, 0, 0 },    { 1, 4, 2, 128, 128, 0, 256, 384 },
+    { 1, 4, 2, 128, 128, 0, 128, 384 },
+};
+
+/* bf16 inputs and results around sums in fp32. */
+#define ATTENTION_ALLOWED 8e-3
+
+/* q and k are dense rows, v and the gradients lie in rows of q | k | v. */
+struct tensors {
+    struct array q, k, qkv, o, lse, d_o, dqkv, delta, workspace;
+    int64_t q_width, kv_width, row;
+    bool own_keys; /* keys have rows of their own, in number not those of queries */
+};
+
+static struct attention forward_of(const struct shape *s, const struct tensors *t, int side)
+{
+    bf16 *v = t->qkv.at[side];
+    return (struct attention){ .sequences = s->sequences,
+                               .heads = s->heads,
+                               .kv_heads = s->kv_heads,
+                               .head_dim = s->head_dim,
+                               .tokens = s->tokens,
+                               .window = s->window,
+                               .q = t->q.at[side],
+                               .k = t->k.at[side],
+                               .v = v + t->q_width + t->kv_width,
+                               .q_stride = t->q_width,
+                               .k_stride = t->kv_width,
+                               .v_stride = t->row,
+                               .o = t->o.at[side],
+                               .lse = t->lse.at[side],
+                               .key_tokens = s->key_tokens,
+                               .first_query = s->first_query };
+}
+
+static struct attention_gradient backward_of(const struct shape *s, const struct tensors *t,
+                                             int side)
+{
+    bf16 *d = t->dqkv.at[side];
+    return (struct attention_gradient){ .forward = forward_of(s, t, side),
+                                        .d_o = t->d_o.at[side],
+                                        .dq = d,
+                                        .dk = d + t->q_width,
+                                        .dv = d + t->q_width + t->kv_width,
+                                        .dq_stride = t->row,
+                                        .dk_stride = t->row,
+                                        .dv_stride = t->row,
+                                        .delta = t->delta.at[side],
+                                        .workspace = t->workspace.at[side] };
+}
+
+/* Results poisoned: o, lse, the gradients, the scratch. */
+static void poison(struct pair *p, const struct shape *s, struct tensors *t)
+{
+    int64_t rows = s->sequences * s->tokens;
+    int64_t key_rows = s->sequences * (s->key_tokens ? s->key_tokens : s->tokens);
+    t->o = pair_poison(p, KIND_BF16, rows * t->q_width);
+    t->lse = pair_poison(p, KIND_FP32, rows * s->heads);
+    t->dqkv = pair_poison(p, KIND_BF16, key_rows * t->row);
+    t->delta = pair_poison(p, KIND_FP32, rows * s->heads);
+}
+
+static struct tensors tensors_of(struct pair *p, const struct shape *s)
+{
+    struct tensors t = { .q_width = (int64_t)s->heads * s->head_dim,
+                         .kv_width = (int64_t)s->kv_heads * s->head_dim };
+    int64_t rows = s->sequences * s->tokens;
+    int64_t key_rows = s->sequences * (s->key_tokens ? s->key_tokens : s->tokens);
+    t.row = t.q_width + 2 * t.kv_width;
+    t.q = pair_random(p, KIND_BF16, rows * t.q_width, 1);
+    t.k = pair_random(p, KIND_BF16, key_rows * t.kv_width, 1);
+    t.qkv = pair_random(p, KIND_BF16, key_rows * t.row, 1);
+    t.d_o = pair_random(p, KIND_BF16, rows * t.q_width, 1);
+    poison(p, s, &t);
+    uint64_t bytes = 0;
+    for (int side = HOST; side < SIDES; side++) {
+        const struct backend *b = p->backends[side];
+        const struct attention a = forward_of(s, &t, side);
+        uint64_t wanted = b->ops->attention_workspace_bytes(b, &a);
+        bytes = wanted > bytes ? wanted : bytes;
+    }
+    t.workspace = pair_poison(p, KIND_FP32, (int64_t)(bytes / 4 + 64));
+    return t;
+}
+
+/* The gradients of dq are defined for rows of queries only. */
+static void compare_all(struct pair *p, const struct shape *s, const struct tensors *t,
+                        const char *path)
+{
+    char what[32];
+    const char *names[] = { "o", "lse" };
+    const struct array *arrays[] = { &t->o, &t->lse };
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(what, sizeof what, "%s %s", path, names[i]);
+        pair_compare(p, what, arrays[i], i ? 1e-4 : ATTENTION_ALLOWED);
+    }
+    (void)snprintf(what, sizeof what, "%s dq dk dv", path);
+    int64_t rows = s->key_tokens ? s->sequences * s->tokens : 0;
+    bf16 *host = t->dqkv.at[HOST];
+    /* Rows behind the queries hold no dq on either side: poison there means untouched. */
+    for (int64_t r = rows; rows > 0 && r < t->dqkv.count / t->row; r++)
+        memset(host + r * t->row, 0, (size_t)t->q_width * sizeof *host);
+    if (rows > 0) {
+        struct backend *b = p->backends[DEVICE];
+        for (int64_t r = rows; r < t->dqkv.count / t->row; r++)
+            (void)pair_ran(p, "zero",
+                           b->ops->zero(b, STREAM_COMPUTE, (bf16 *)t->dqkv.at[DEVICE] + r * t->row,
+                                        (uint64_t)t->q_width * sizeof *host, &p->diags));
+    }
+    pair_compare(p, what, &t->dqkv, ATTENTION_ALLOWED);
+}
+
+static bool run_library(struct pair *p, const struct shape *s, const struct tensors *t)
+{
+    struct backend *b = p->backends[DEVICE];
+    const struct attention a = forward_of(s, t, DEVICE);
+    const struct attention_gradient g = backward_of(s, t, DEVICE);
+    return pair_ran(p, "cuDNN forward", b->ops->attention(b, STREAM_COMPUTE, &a, &p->diags)) &&
+           pair_ran(p, "cuDNN backward",
+                    b->ops->attention_backward(b, STREAM_COMPUTE, &g, &p->diags));
+}
+
+static bool run_plain(struct pair *p, const struct shape *s, const struct tensors *t)
+{
+    struct cuda *c = (struct cuda *)p->backends[DEVICE];
+    const struct attention a = forward_of(s, t, DEVICE);
+    const struct attention_gradient g = backward_of(s, t, DEVICE);
+    return pair_ran(p, "plain forward", cuda_attention_plain(c, STREAM_COMPUTE, &a, &p->diags)) &&
+           pair_ran(p, "plain backward",
+                    cuda_attention_backward_plain(c, STREAM_COMPUTE, &g, &p->diags));
+}
+
+static bool run_host(struct pair *p, const struct shape *s, const struct tensors *t)
+{
+    struct backend *b = p->backends[HOST];
+    const struct attention a = forward_of(s, t, HOST);
+    const struct attention_gradient g = backward_of(s, t, HOST);
+    return pair_ran(p, "host forward", b->ops->attention(b, STREAM_COMPUTE, &a, &p->diags)) &&
+           pair_ran(p, "host backward",
+                    b->ops->attention_backward(b, STREAM_COMPUTE, &g, &p->diags));
+}
+
+/* The definition in double: o and lse of every query, one head after another. */
+static void define(struct pair *p, const struct shape *s, const struct tensors *t)
+{
+    int64_t d = s->head_dim, keys = s->key_tokens ? s->key_tokens : s->tokens;
+    double *o = calloc((size_t)t->o.count, sizeof *o);
+    double *lse = calloc((size_t)t->lse.count, sizeof *lse);
+    double *scores = malloc((size_t)keys * sizeof *scores);
+    for (int64_t r = 0; r < s->sequences * s->tokens * s->heads; r++) {
+        int64_t row = r / s->heads, head = r % s->heads, kv = head / (s->heads / s->kv_heads);
+        int64_t last = s->first_query + row % s->tokens, start = row / s->tokens * keys;
+        int64_t first = s->window > 0 && last >= s->window ? last - s->window + 1 : 0;
+        double sum = 0;
+        for (int64_t key = first; key <= last; key++) {
+            double score = 0;
+            for (int64_t i = 0; i < d; i++)
+                score +=
+                    pair_double(&t->q, t->q.at[HOST], row * t->q_width + head * d + i) *
+                    pair_double(&t->k, t->k.at[HOST], (start + key) * t->kv_width + kv * d + i);
+            scores[key] = exp(score / sqrt((double)d));
+            sum += scores[key];
+        }
+        lse[r] = log(sum);
+        for (int64_t key = first; key <= last; key++)
+            for (int64_t i = 0; i < d; i++)
+                o[row * t->q_width + head * d + i] +=
+                    scores[key] / sum *
+                    pair_double(&t->qkv, t->qkv.at[HOST],
+                                (start + key) * t->row + t->q_width + t->kv_width + kv * d + i);
+    }
+    pair_against(p, "o, double", &t->o, o, ATTENTION_ALLOWED);
+    pair_against(p, "lse, double", &t->lse, lse, 1e-4);
+    free(o);
+    free(lse);
+    free(scores);
+}
+
+void cases_attention(struct pair *p)
+{
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const struct shape *s = &shapes[i];
+        pair_case(p, "attention", "%d x %lld, %d/%d x %d%s%s", s->sequences, (long long)s->tokens,
+                  s->heads, s->kv_heads, s->head_dim, s->window ? ", window" : "",
+                  s->key_tokens ? ", part" : "");
+        struct tensors t = tensors_of(p, s);
+        if (!run_host(p, s, &t))
+            continue;
+        if (run_plain(p, s, &t)) {
+            define(p, s, &t);
+            compare_all(p, s, &t, "plain");
+        }
+        const struct tensors before = t;
+        poison(p, s, &t);
+        const struct array *judged[] = { &before.o, &before.lse, &before.dqkv };
+        const struct array *fresh[] = { &t.o, &t.lse, &t.dqkv };
+        for (int j = 0; j < 3; j++)
+            memcpy(fresh[j]->at[HOST], judged[j]->at[HOST],
+                   (size_t)fresh[j]->count * (fresh[j]->kind == KIND_BF16 ? 2 : 4));
+        if (run_library(p, s, &t))
+            compare_all(p, s, &t, "cuDNN");
+    }
+}
+
+/* A size at which blocks of keys and queries are many, library against plain on the device: the
+ * host would take too long. */
+void cases_attention_run(struct pair *p)
+{
+    static const struct shape large[] = { { 1, 8, 2, 128, 2048, 0, 0, 0 },
+                                          { 1, 4, 1, 64, 3000, 0, 0, 0 },
+                                          { 1, 4, 2, 256, 1500, 0, 0, 0 } };
+    for (size_t i = 0; i < sizeof large / sizeof large[0]; i++) {
+        const struct shape *s = &large[i];
+        pair_case(p, "attention", "%lld, %d/%d x %d, plain judges", (long long)s->tokens, s->heads,
+                  s->kv_heads, s->head_dim);
+        struct tensors t = tensors_of(p, s), judge = t;
+        poison(p, s, &t);
+        if (!run_plain(p, s, &judge) || !run_library(p, s, &t))
+            continue;
+        struct array *fresh[] = { &t.o, &t.lse, &t.dqkv };
+        const struct array *judged[] = { &judge.o, &judge.lse, &judge.dqkv };
+        for (int j = 0; j < 3; j++) {
+            void *want = pair_download(p, judged[j]);
+            memcpy(fresh[j]->at[HOST], want,
+                   (size_t)fresh[j]->count * (fresh[j]->kind == KIND_BF16 ? 2 : 4));
+            free(want);
+        }
+        compare_all(p, s, &t, "cuDNN");
+    }
+}
