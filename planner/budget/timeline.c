@@ -31,6 +31,7 @@ struct walk {
     uint64_t received; /* rows of every layer, unless measured */
     uint64_t rows;     /* received rows that `shape` and `kinds` stand for */
     struct kind kinds[MIXER_COUNT][FFN_COUNT];
+    struct residency_half halves[RESIDENCY_MODES];
     uint64_t window[MAX_USES]; /* gathered bytes alive while a use of a unit is current */
     int uses, use;
     uint64_t now[ITEM_COUNT]; /* alive throughout the phase */
@@ -136,11 +137,12 @@ static const struct residency *residency_of(struct walk *w, int layer, enum resi
         working_shape(w->r->in, rows, &w->shape);
         for (int i = 0; i < MIXER_COUNT; i++)
             w->kinds[i][FFN_MOE].done = 0;
+        memset(w->halves, 0, sizeof w->halves);
     }
     struct kind *kind = &w->kinds[mixer][ffn];
     if (!(kind->done & (1U << mode))) {
         working_shape_mixer(w->r->in, mixer, &w->shape);
-        residency_evaluate(&w->shape, mixer, ffn, mode, &kind->mode[mode]);
+        residency_evaluate(&w->shape, mixer, ffn, mode, w->halves, &kind->mode[mode]);
         kind->done |= 1U << mode;
         raise_owners(w, &kind->mode[mode]);
     }
@@ -402,6 +404,7 @@ static void walk_step(struct walk *w, uint64_t received, struct timeline_result 
     for (int i = 0; i < MIXER_COUNT; i++)
         for (int j = 0; j < FFN_COUNT; j++)
             w->kinds[i][j].done = 0;
+    memset(w->halves, 0, sizeof w->halves);
     settle(w);
     observe(w, &start);
     w->now[ITEM_INPUTS] = mul_sat((uint64_t)w->flight.micro_batches, w->flight.inputs);

@@ -154,13 +154,18 @@ static const struct chunk_table backward_table = { R_BEFORE, R_STEPS, R_AFTER,
                                                    sizeof backward_rows / sizeof backward_rows[0],
                                                    backward_rows };
 
+/* One evaluation. change[step]: bytes made at a step less bytes released after the one before; sums
+ * of sizes up to too_large cannot wrap, and what reaches it counts as beyond 64 bits. */
 struct run {
     const struct chunk_table *table;
     const struct residency_shape *shape;
     enum residency_mode mode;
-    int chunks;
-    uint64_t live[MAX_STEPS][OWNER_COUNT];
+    int chunks, steps;
+    uint64_t sent[MAX_CHUNKS], received[MAX_CHUNKS];
+    uint64_t change[MAX_STEPS + 1][OWNER_COUNT];
 };
+
+static const uint64_t too_large = UINT64_C(1) << 50;
 
 /* A step's place in the whole run. Before chunk 0 there is only the start of its exchange; weight
  * gradients that wait are computed at the dxe of a later chunk. */
@@ -189,13 +194,16 @@ static int chunk_count(const struct residency_shape *shape)
 }
 
 /* Runs of ceil(T / n) tokens; rows received in proportion. */
-static uint64_t chunk_rows(const struct residency_shape *s, enum rows rows, int chunk)
+static void chunk_rows(struct run *r)
 {
-    uint64_t tokens = s->rows[ROWS_NORM];
-    uint64_t run = div_up(tokens, (uint64_t)chunk_count(s));
-    uint64_t first = mul_sat(run, (uint64_t)chunk);
-    uint64_t mine = first >= tokens ? 0 : tokens - first < run ? tokens - first : run;
-    return tokens == 0 ? 0 : div_up(mul_sat(s->rows[rows], mine), tokens);
+    const struct residency_shape *s = r->shape;
+    uint64_t tokens = s->rows[ROWS_NORM], run = div_up(tokens, (uint64_t)r->chunks), left = tokens;
+    for (int i = 0; i < r->chunks; i++) {
+        uint64_t mine = left < run ? left : run;
+        left -= mine;
+        r->sent[i] = tokens ? div_up(mul_sat(s->rows[ROWS_SENT], mine), tokens) : 0;
+        r->received[i] = tokens ? div_up(mul_sat(s->rows[ROWS_RECV], mine), tokens) : 0;
+    }
 }
 
 static bool is_backward(enum residency_mode mode)
@@ -212,24 +220,29 @@ static enum owner owner_of(const struct chunk_row *row, enum residency_mode mode
     return (enum owner)row->owner;
 }
 
-/* Bytes of one row of one chunk, added to the steps of its life; returns them when they are kept.
- */
-static uint64_t add_row(struct run *r, const struct chunk_row *row, int chunk, int final)
+static uint64_t row_bytes(const struct run *r, const struct chunk_row *row, int chunk)
 {
-    bool routed = row->rows == ROWS_SENT || row->rows == ROWS_RECV;
-    bool keeps = row->kept && r->mode != RESIDENCY_FORWARD;
-    uint64_t rows =
-        routed ? chunk_rows(r->shape, (enum rows)row->rows, chunk) : r->shape->rows[row->rows];
+    uint64_t rows = row->rows == ROWS_SENT   ? r->sent[chunk]
+                    : row->rows == ROWS_RECV ? r->received[chunk]
+                                             : r->shape->rows[row->rows];
     uint64_t bytes = round_up_to(mul3_sat(rows, r->shape->width[row->width], row->bytes), 256);
+    return bytes < too_large ? bytes : too_large;
+}
+
+/* Adds one row of one chunk to the steps of its life; returns its bytes when they are kept. */
+static uint64_t add_row(struct run *r, const struct chunk_row *row, int chunk)
+{
+    bool keeps = row->kept && r->mode != RESIDENCY_FORWARD;
+    uint64_t bytes = row_bytes(r, row, chunk);
     int made = place(r, row->made, chunk), last = place(r, row->last, chunk);
     if (row->owner == OWNER_OUTPUT) /* from the first combine on: of chunk 0, with ep 1 at once */
         made =
             r->table->before + F_COMBINE + (r->shape->when & WHEN_EXCHANGE ? r->table->steps : 0);
     if (keeps && !is_backward(r->mode))
-        last = final;
+        last = r->steps - 1;
     enum owner owner = owner_of(row, r->mode);
-    for (int step = made; step <= last; step++)
-        r->live[step][owner] = add_sat(r->live[step][owner], bytes);
+    r->change[made][owner] += bytes;
+    r->change[last + 1][owner] -= bytes;
     return keeps ? bytes : 0;
 }
 
@@ -239,36 +252,47 @@ static int repeats(const struct chunk_row *row, int chunks)
     return row->rows == ROWS_SENT || row->rows == ROWS_RECV ? chunks : 1;
 }
 
+/* Sums the changes: the fullest step and each owner's own maximum. */
+static void find_fullest(const struct run *r, struct residency_half *ret)
+{
+    uint64_t live[OWNER_COUNT] = { 0 }, peak = 0;
+    for (int step = 0; step < r->steps; step++) {
+        uint64_t total = 0;
+        for (int owner = 0; owner < OWNER_COUNT; owner++) {
+            live[owner] += r->change[step][owner];
+            total += live[owner];
+            ret->max[owner] = live[owner] > ret->max[owner] ? live[owner] : ret->max[owner];
+        }
+        if (total > peak) {
+            peak = total;
+            memcpy(ret->live, live, sizeof live);
+        }
+    }
+    for (int owner = 0; owner < OWNER_COUNT; owner++) {
+        ret->live[owner] = ret->live[owner] < too_large ? ret->live[owner] : UINT64_MAX;
+        ret->max[owner] = ret->max[owner] < too_large ? ret->max[owner] : UINT64_MAX;
+    }
+}
+
 void residency_chunks(const struct residency_shape *shape, enum residency_mode mode,
-                      uint64_t *ret_live, uint64_t *ret_max, uint64_t *ret_kept)
+                      struct residency_half *ret)
 {
     struct run r;
     r.table = is_backward(mode) ? &backward_table : &forward_table;
     r.shape = shape;
     r.mode = mode;
     r.chunks = chunk_count(shape);
-    int steps = r.table->before + (r.chunks + 1) * r.table->steps + r.table->after;
-    uint64_t peak = 0;
-    memset(r.live, 0, (size_t)steps * sizeof r.live[0]);
-    memset(ret_live, 0, OWNER_COUNT * sizeof *ret_live);
-    memset(ret_max, 0, OWNER_COUNT * sizeof *ret_max);
+    r.steps = r.table->before + (r.chunks + 1) * r.table->steps + r.table->after;
+    chunk_rows(&r);
+    memset(r.change, 0, (size_t)(r.steps + 1) * sizeof r.change[0]);
+    memset(ret, 0, sizeof *ret);
+    ret->known = true;
     for (size_t i = 0; i < r.table->count; i++) {
         const struct chunk_row *row = &r.table->rows[i];
         if ((row->when & ~shape->when) || (row->unless & shape->when))
             continue;
         for (int chunk = 0; chunk < repeats(row, r.chunks); chunk++)
-            *ret_kept = add_sat(*ret_kept, add_row(&r, row, chunk, steps - 1));
+            ret->kept = add_sat(ret->kept, add_row(&r, row, chunk));
     }
-    for (int step = 0; step < steps; step++) {
-        uint64_t total = 0;
-        for (int owner = 0; owner < OWNER_COUNT; owner++) {
-            uint64_t bytes = r.live[step][owner];
-            total = add_sat(total, bytes);
-            ret_max[owner] = bytes > ret_max[owner] ? bytes : ret_max[owner];
-        }
-        if (total > peak) {
-            peak = total;
-            memcpy(ret_live, r.live[step], OWNER_COUNT * sizeof *ret_live);
-        }
-    }
+    find_fullest(&r, ret);
 }

@@ -112,41 +112,44 @@ static void find_peak(struct residency *ret)
 }
 
 /* Puts a chunked half into one step and raises the owners' maxima to those within it. */
-static void fold_chunks(const struct residency_shape *shape, enum residency_mode mode, int step,
-                        struct residency *ret)
+static void fold_chunks(const struct residency_half *half, int step, struct residency *ret)
 {
-    uint64_t live[OWNER_COUNT], max[OWNER_COUNT], beside[OWNER_COUNT];
-    residency_chunks(shape, mode, live, max, &ret->kept);
+    uint64_t beside[OWNER_COUNT];
     memcpy(beside, ret->live[step], sizeof beside);
+    ret->kept = add_sat(ret->kept, half->kept);
     for (int owner = 0; owner < OWNER_COUNT; owner++)
-        ret->live[step][owner] = add_sat(beside[owner], live[owner]);
+        ret->live[step][owner] = add_sat(beside[owner], half->live[owner]);
     find_peak(ret);
     for (int owner = 0; owner < OWNER_COUNT; owner++) {
-        uint64_t most = add_sat(beside[owner], max[owner]);
+        uint64_t most = add_sat(beside[owner], half->max[owner]);
         ret->max[owner] = most > ret->max[owner] ? most : ret->max[owner];
     }
 }
 
 /* The feed-forward half comes after the mixer in forward, before it in backward. */
 static void chunked_evaluate(const struct residency_shape *shape, enum mixer mixer,
-                             enum residency_mode mode, struct residency *ret)
+                             enum residency_mode mode, struct residency_half *half,
+                             struct residency *ret)
 {
     bool backward = is_backward(mode);
+    if (!half->known)
+        residency_chunks(shape, mode, half);
     const struct residency_table *table =
         backward ? residency_mixer_backward[mixer] : residency_mixer_forward[mixer];
     ret->steps = table->steps + 1;
     ret->kept = 0;
     memset(ret->live, 0, (size_t)ret->steps * sizeof ret->live[0]);
     add_table(table, shape, mode, backward ? 1 : 0, ret->steps - 1, ret);
-    fold_chunks(shape, mode, backward ? 0 : table->steps, ret);
+    fold_chunks(half, backward ? 0 : table->steps, ret);
 }
 
 void residency_evaluate(const struct residency_shape *shape, enum mixer mixer, enum ffn ffn,
-                        enum residency_mode mode, struct residency *ret)
+                        enum residency_mode mode, struct residency_half *halves,
+                        struct residency *ret)
 {
     bool backward = is_backward(mode);
     if (ffn == FFN_MOE && shape->chunks.count > 1) {
-        chunked_evaluate(shape, mixer, mode, ret);
+        chunked_evaluate(shape, mixer, mode, &halves[mode], ret);
         return;
     }
     const struct residency_table *one =

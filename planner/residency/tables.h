@@ -23,9 +23,8 @@ extern const struct residency_table residency_delta_forward, residency_delta_bac
 extern const struct residency_table residency_dense_forward, residency_dense_backward;
 extern const struct residency_table residency_moe_forward, residency_moe_backward;
 
-/* The feed-forward half under a chunked schedule: its fullest step, each owner's own maximum, and
- * the bytes kept, added to *ret_kept. Arrays of OWNER_COUNT. */
+/* The feed-forward half under a chunked schedule. */
 void residency_chunks(const struct residency_shape *shape, enum residency_mode mode,
-                      uint64_t *ret_live, uint64_t *ret_max, uint64_t *ret_kept);
+                      struct residency_half *ret);
 
 #endif

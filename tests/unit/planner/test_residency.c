@@ -79,6 +79,7 @@ static void attention_step_by_step(void **state)
 {
     (void)state;
     struct residency_shape shape;
+    struct residency_half halves[RESIDENCY_MODES] = { { false } };
     struct residency r;
     const uint64_t T = 256;
     memset(&shape, 0, sizeof shape);
@@ -89,7 +90,7 @@ static void attention_step_by_step(void **state)
     shape.width[WIDTH_KEY] = 2;
     shape.width[WIDTH_QKV] = 8;
     shape.width[WIDTH_HEADS] = 2;
-    residency_evaluate(&shape, MIXER_GQA, FFN_DENSE, RESIDENCY_FORWARD, &r);
+    residency_evaluate(&shape, MIXER_GQA, FFN_DENSE, RESIDENCY_FORWARD, halves, &r);
     const uint64_t want[] = {
         T * 16,                   /* n1 */
         T * (16 + 16),            /* n1, qkv */
@@ -108,7 +109,7 @@ static void attention_step_by_step(void **state)
     assert_int_equal(r.steps, 11);
     assert_int_equal(r.live[10][OWNER_OUTPUT], T * 16);
     assert_int_equal(r.kept, 0);
-    residency_evaluate(&shape, MIXER_GQA, FFN_DENSE, RESIDENCY_FORWARD_SAVED, &r);
+    residency_evaluate(&shape, MIXER_GQA, FFN_DENSE, RESIDENCY_FORWARD_SAVED, halves, &r);
     assert_int_equal(r.kept, T * (16 + 8 + 8 + 16)); /* qkv, o, lse, x1 */
     assert_int_equal(r.max[OWNER_SAVED], r.kept);
 }
