@@ -17,7 +17,7 @@ struct decision {
     bool found;              /* any legal layout at all */
     int policy_cp;           /* the first cp tried */
     bool wide_ep;            /* nothing inside the domain fits */
-    bool cp_for_speed, pp_for_speed, tp_for_speed;
+    bool cp_for_speed, pp_for_speed, tp_for_speed, tp_saves_recompute;
 };
 
 /* EP, CP, PP, TP in that order of willingness; true when some legal layout exists. The chosen

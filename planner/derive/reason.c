@@ -313,6 +313,8 @@ static void tell_tp(struct story *s)
         return;
     if (s->chosen->verdict == VERDICT_DOES_NOT_FIT)
         TELL(s, "the smallest peak of all");
+    else if (s->decision->tp_saves_recompute)
+        TELL(s, "its room saves recompute, which is worth more than its collectives cost");
     else if (s->decision->tp_for_speed)
         TELL(s, "gathers hide no other way, and splitting tensors takes less than they do");
     else if (s->degrees.tp > 1)

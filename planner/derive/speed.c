@@ -1,5 +1,6 @@
-/* Degrees taken for speed, where memory does not ask for them: a larger cp that makes room for what
- * would be computed twice, stages or a tensor split where gathers do not hide. */
+/* Degrees taken for speed, where memory does not ask for them: a larger cp or a tensor split that
+ * makes room for what would be computed twice, another ep, stages or a tensor split where gathers
+ * do not hide. */
 #include "planner/derive/decide.h"
 
 /* A degree must save this share of the step before it is taken for speed. */
@@ -94,7 +95,14 @@ static bool promising(struct space *space, const struct decision *decision,
     return false;
 }
 
-/* Another ep of the domain: what the plain reference step saw as equal is not, once settings are
+static bool saves_recompute(struct space *space, const struct decision *decision,
+                            const struct degrees *degrees)
+{
+    return decision->chosen.choices.primitives.recompute == RECOMPUTE_FULL &&
+           keeping_fits(space, *degrees);
+}
+
+/* Another ep of the domain: what the plain reference step saw as slower is not, once settings are
  * chosen. */
 static void other_ep(struct space *space, struct decision *decision)
 {
@@ -102,13 +110,15 @@ static void other_ep(struct space *space, struct decision *decision)
     int values[SPACE_MAX_DIVISORS];
     int count = space_degree_values(space, DEGREE_EP, &decision->degrees, values);
 
-    for (int i = 0; i < count && gathers_matter(&decision->chosen); i++) {
+    for (int i = 0; i < count; i++) {
         struct degrees degrees = decision->degrees;
         degrees.ep = values[i];
         if (values[i] == decision->degrees.ep || values[i] * degrees.etp > link_domain(space))
             continue;
-        if (promising(space, decision, &degrees) &&
-            settle_other(space, decision, &degrees, &other) && faster(&other, &best))
+        bool hopeful = gathers_matter(&decision->chosen) && promising(space, decision, &degrees);
+        if (!hopeful && !saves_recompute(space, decision, &degrees))
+            continue;
+        if (settle_other(space, decision, &degrees, &other) && faster(&other, &best))
             best = other;
     }
     *decision = best;
@@ -128,17 +138,21 @@ static void raise_pp(struct space *space, struct decision *decision)
     }
 }
 
+/* Split tensors hold less of everything: gathers shrink, and what is kept may fit. */
 static void raise_tp(struct space *space, struct decision *decision)
 {
     struct degrees degrees = decision->degrees;
     struct decision other;
 
     for (degrees.tp *= 2; space->open_tp && degrees.tp <= link_domain(space); degrees.tp *= 2) {
-        if (!gathers_matter(&decision->chosen) ||
-            !settle_other(space, decision, &degrees, &other) || !faster(&other, decision))
+        bool saves = saves_recompute(space, decision, &degrees);
+        if (!saves && !gathers_matter(&decision->chosen))
+            continue;
+        if (!settle_other(space, decision, &degrees, &other) || !faster(&other, decision))
             return;
         *decision = other;
         decision->tp_for_speed = true;
+        decision->tp_saves_recompute |= saves;
     }
 }
 
