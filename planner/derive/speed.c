@@ -138,21 +138,46 @@ static void raise_pp(struct space *space, struct decision *decision)
     }
 }
 
-/* Split tensors hold less of everything: gathers shrink, and what is kept may fit. */
+/* The widest expert group inside the domain. */
+static int widest_ep(const struct space *space, const struct degrees *degrees)
+{
+    int values[SPACE_MAX_DIVISORS], widest = degrees->ep;
+    int count = space_degree_values(space, DEGREE_EP, degrees, values);
+
+    for (int i = 0; i < count; i++)
+        if (values[i] > widest && values[i] * degrees->etp <= link_domain(space))
+            widest = values[i];
+    return widest;
+}
+
+/* False when these degrees are not faster. */
+static bool take_tp(struct space *space, struct decision *decision, const struct degrees *degrees)
+{
+    struct decision other;
+    bool saves = saves_recompute(space, decision, degrees);
+
+    if ((!saves && !gathers_matter(&decision->chosen)) ||
+        !settle_other(space, decision, degrees, &other) || !faster(&other, decision))
+        return false;
+    *decision = other;
+    decision->tp_for_speed = true;
+    decision->tp_saves_recompute |= saves;
+    return true;
+}
+
+/* Split tensors hold less of everything: gathers shrink, and what is kept may fit; where it does
+ * not, it may beside fewer experts a rank. */
 static void raise_tp(struct space *space, struct decision *decision)
 {
     struct degrees degrees = decision->degrees;
-    struct decision other;
 
     for (degrees.tp *= 2; space->open_tp && degrees.tp <= link_domain(space); degrees.tp *= 2) {
-        bool saves = saves_recompute(space, decision, &degrees);
-        if (!saves && !gathers_matter(&decision->chosen))
+        struct degrees wide = degrees;
+        wide.ep = widest_ep(space, &degrees);
+        if (take_tp(space, decision, &degrees) || wide.ep == degrees.ep)
             continue;
-        if (!settle_other(space, decision, &degrees, &other) || !faster(&other, decision))
-            return;
-        *decision = other;
-        decision->tp_for_speed = true;
-        decision->tp_saves_recompute |= saves;
+        if (take_tp(space, decision, &wide))
+            degrees.ep = wide.ep;
     }
 }
 

@@ -11,7 +11,7 @@ enum { CASES = 60, SEARCHED_CASES = 30, SEARCHED_GPUS = 8 };
  * average over cases that fit; the window of local sequences costs part of it, so also over the
  * best of the same cp. Memory is below 180e9 bytes in all of them. */
 #define WORST_OVER_BEST 0.8
-#define WORST_OVER_BEST_OF_CP 0.85
+#define WORST_OVER_BEST_OF_CP 0.9
 #define MEAN_OVER_BEST 0.96
 
 static uint64_t seed_of_run(const char *test)
