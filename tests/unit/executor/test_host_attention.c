@@ -320,7 +320,7 @@ static void run_rank(struct host_fixture *f, const struct problem *p,
     float *lse = picked(rank, p->a.lse, 4 * heads), *delta = picked(rank, p->a.lse, 4 * heads);
     for (int run = 0; run < 2; run++) {
         struct attention_gradient g = to;
-        int64_t at = run * CHUNK;
+        int64_t at = (int64_t)run * CHUNK;
         g.forward = p->a;
         g.forward.tokens = CHUNK;
         g.forward.key_tokens = WHOLE;

@@ -131,7 +131,7 @@ static int64_t query_column(const struct rope *r, int64_t i)
 static void check_rope(struct host_fixture *f, struct rope r, bool norms, int gate, enum dtype type)
 {
     uint64_t seed = 22;
-    int64_t k_offset = Q_WIDTH + (int64_t)HEADS * gate, stride = k_offset + 2 * KV_WIDTH;
+    int64_t k_offset = Q_WIDTH + (int64_t)HEADS * gate, stride = k_offset + (int64_t)2 * KV_WIDTH;
     int64_t count = ROWS * stride, q_count = Q_COUNT, k_count = K_COUNT;
     bf16 *qkv = random_bf16(&seed, count, 1), *dqkv = random_bf16(&seed, count, 1);
     bf16 *q_norm = random_bf16(&seed, HEAD, 1), *k_norm = random_bf16(&seed, HEAD, 1);

@@ -270,6 +270,38 @@ static void test_copies(void **state)
     assert_true(f->ops->workspace_bytes(f->backend) <= 4 << 20);
 }
 
+/* Columns [3, 10) of rows of 12 become columns [2, 9) of rows of 9; what is beside stays. Values
+ * around half way between two bf16 round to even. */
+static void test_strided_rows(void **state)
+{
+    enum { COPIED = 7, FROM = 12, TO = 9, FROM_COUNT = ROWS * FROM, TO_COUNT = ROWS * TO };
+    struct host_fixture *f = *state;
+    uint64_t seed = 47;
+    bf16 *from = random_bf16(&seed, FROM_COUNT, 1), *to = random_bf16(&seed, TO_COUNT, 1);
+    bf16 *rounded = get_memory(TO_COUNT, sizeof *rounded), before[TO_COUNT];
+    float *wide = get_memory(FROM_COUNT, sizeof *wide);
+    memcpy(before, to, sizeof before);
+    memcpy(rounded, to, sizeof before);
+    for (int64_t i = 0; i < FROM_COUNT; i++)
+        wide[i] = (float)(double_of(from[i]) * (1 + (double)(i % 5) * 0x1p-9));
+    assert_int_equal(f->ops->copy_rows(f->backend, STREAM_COMPUTE, ROWS, COPIED, from + 3, FROM,
+                                       to + 2, TO, &f->diags),
+                     0);
+    assert_int_equal(f->ops->rows_to_bf16(f->backend, STREAM_COMPUTE, ROWS, COPIED, wide + 3, FROM,
+                                          rounded + 2, TO, &f->diags),
+                     0);
+    for (int64_t i = 0; i < TO_COUNT; i++) {
+        bool copied = i % TO >= 2;
+        int64_t source = i / TO * FROM + 3 + i % TO - 2;
+        assert_int_equal(to[i], copied ? from[source] : before[i]);
+        assert_int_equal(rounded[i], copied ? bf16_of((double)wide[source]) : before[i]);
+    }
+    free(from);
+    free(to);
+    free(rounded);
+    free(wide);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,7 +309,7 @@ int main(void)
         cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_cross_entropy_by_hand),
         cmocka_unit_test(test_embedding),     cmocka_unit_test(test_sums),
         cmocka_unit_test(test_adamw_by_hand), cmocka_unit_test(test_adamw_steps),
-        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_copies),        cmocka_unit_test(test_strided_rows),
     };
     return cmocka_run_group_tests(tests, host_fixture_open, host_fixture_close);
 }
