@@ -8,7 +8,7 @@
 #include <math.h>
 
 /* What fits does so early in the walk; a deeper look would cost more than the hint is worth. */
-enum { MOST_DOUBLINGS = 8, SEQUENCE_UNIT = 1024, MOST_STRETCHES = 4, MOST_VISITS = 150 };
+enum { MOST_WORLDS = 32, SEQUENCE_UNIT = 1024, MOST_STRETCHES = 4, MOST_VISITS = 80 };
 
 /* Whether a question has a layout that fits; its peak and choices. */
 static bool fits(const struct question *q, struct decision *ret)
@@ -34,30 +34,32 @@ static bool fits_on(const struct question *q, int gpus, struct decision *ret)
     return gpus <= LAYOUT_MAX_RANKS && fits(&more, ret);
 }
 
-/* GPUs are added by whole nodes; below a node by doubling. */
-static int gpu_unit(const struct question *q)
+/* The next larger number of GPUs worth asking about: below a node powers of two; then 1, 5/4, 3/2
+ * and 7/4 of a power of two of nodes, since worlds with large odd factors divide badly. */
+static int next_gpus(const struct question *q, int gpus)
 {
-    int node = q->hardware->gpus_per_node;
-    return node > 0 && q->gpus % node == 0 ? node : q->gpus;
+    int node = q->hardware->gpus_per_node > 0 ? q->hardware->gpus_per_node : 1, power = 1;
+
+    while (power <= gpus)
+        power *= 2;
+    if (gpus < node)
+        return power < node ? power : node;
+    int nodes = gpus / node, quarter = 1;
+    while (quarter * 8 <= nodes)
+        quarter *= 2;
+    return (nodes / quarter + 1) * quarter * node;
 }
 
-/* The fewest between a number that does not fit and one that does, by halving the gap: a world in
- * between that no layout divides counts as one that does not fit. */
-static int fewest_between(const struct question *q, int low, int high, struct decision *ret)
+/* Whether more GPUs help at all: a look at a few far larger worlds. */
+static bool more_gpus_help(const struct question *q)
 {
-    int unit = gpu_unit(q);
-    struct decision tried;
+    static const int factors[] = { 2, 8, 64 };
+    struct decision decision;
 
-    while (high - low > unit) {
-        int middle = low + (high - low) / unit / 2 * unit;
-        if (fits_on(q, middle, &tried)) {
-            high = middle;
-            *ret = tried;
-        } else {
-            low = middle;
-        }
-    }
-    return high;
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
+        if (q->gpus <= LAYOUT_MAX_RANKS / factors[i] && fits_on(q, q->gpus * factors[i], &decision))
+            return true;
+    return false;
 }
 
 static void more_gpus(const struct question *q, struct answer *ret)
@@ -65,16 +67,14 @@ static void more_gpus(const struct question *q, struct answer *ret)
     struct decision decision;
     int gpus = q->gpus, tries = 0;
 
-    if (q->hardware->host) /* its ranks share one memory: more of them get less each */
+    /* ranks of a host share one memory: more of them get less each */
+    if (q->hardware->host || !more_gpus_help(q))
         return;
     do {
-        if (gpus > LAYOUT_MAX_RANKS / 2)
+        if (gpus > LAYOUT_MAX_RANKS / 2 || ++tries > MOST_WORLDS)
             return;
-        gpus *= 2;
-    } while (!fits_on(q, gpus, &decision) && ++tries < MOST_DOUBLINGS);
-    if (tries == MOST_DOUBLINGS)
-        return;
-    gpus = fewest_between(q, gpus / 2, gpus, &decision);
+        gpus = next_gpus(q, gpus);
+    } while (!fits_on(q, gpus, &decision));
     struct nearest *nearest = append(ret);
     if (!nearest)
         return;

@@ -141,6 +141,8 @@ static void tell_ep(struct story *s)
         return;
     if (s->decision->wide_ep && s->space->open_ep)
         TELL(s, "nothing with an expert group inside the domain of %d fits; ", domain);
+    else if (s->chosen->verdict == VERDICT_DOES_NOT_FIT)
+        TELL(s, "the smallest peak of all; ");
     else if (l->ep == domain)
         TELL(s, "one expert group per NVLink domain: the all-to-all never leaves it; ");
     else
