@@ -103,4 +103,29 @@ static inline bool ask_is_legal(const struct ask *ask, const struct choices *cho
     return legality_check(&in, NULL) == 0;
 }
 
+/* Asks again with one entry's change; must fit. */
+static inline void ask_nearest(const struct ask *ask, const struct nearest *nearest)
+{
+    static struct answer again;
+    struct question q = ask->q;
+    struct diag_list list = { 0 };
+
+    if (nearest->gpus)
+        q.gpus = nearest->gpus;
+    if (nearest->seq_tokens)
+        q.seq_tokens = nearest->seq_tokens;
+    if (nearest->set[0]) {
+        char key[96];
+        size_t length = strcspn(nearest->set, "=");
+        memcpy(key, nearest->set, length);
+        key[length] = '\0';
+        q.fixed.set &= ~((uint64_t)1 << choice_key_find(key));
+        assert_int_equal(
+            choice_set(&q.fixed, key, nearest->set + length + 1, (struct pos){ 0 }, &list), 0);
+    }
+    assert_int_equal(derive(&q, &again, &list), 0);
+    if (again.recommended.verdict != VERDICT_FITS)
+        fail_msg("nearest does not fit: %s", nearest->change);
+}
+
 #endif

@@ -80,6 +80,7 @@ static bool fits_with(const struct ask *ask, const char *key, const char *value)
 
     choice_set(&q.fixed, "pp", "1", (struct pos){ 0 }, &list);
     choice_set(&q.fixed, "tp", "1", (struct pos){ 0 }, &list);
+    choice_set(&q.fixed, "etp", "1", (struct pos){ 0 }, &list);
     if (key)
         choice_set(&q.fixed, key, value, (struct pos){ 0 }, &list);
     search_all(&q, &best);
@@ -105,7 +106,8 @@ static int policy_cp(const struct ask *ask)
 
 /* Small memory first raises cp: beyond the policy's only where its own value fits with no other
  * stages and tensor splits (or saves recompute, which the reason says). Stages and tensor splits
- * come only when no cp fits without them (or for speed, which the reason says). */
+ * come only when no cp fits without them with whole experts (or for speed, which the reason says).
+ */
 static void small_memory_brings_cp_then_pp(void **state)
 {
     static struct answer answer;
@@ -186,6 +188,29 @@ static void derivation_is_close_to_brute_force(void **state)
     assert_true(sum / compared >= MEAN_OVER_BEST);
 }
 
+static void what_is_nearest_fits_when_asked_again(void **state)
+{
+    static struct answer answer;
+    uint64_t seed = seed_of_run(__func__);
+    int entries = 0;
+    struct ask ask;
+    (void)state;
+    for (int i = 0; i < CASES / 2; i++) {
+        ask_random(&ask, &seed, 16);
+        ask.hardware.memory_bytes = (uint64_t)(5 + random_below(&seed, 15)) << 30;
+        ask_memory_changed(&ask);
+        if (!derived(&ask, &answer) || answer.recommended.verdict != VERDICT_DOES_NOT_FIT)
+            continue;
+        for (int n = 0; n < answer.nearest_count; n++) {
+            assert_true(answer.nearest[n].peak_bytes > 0);
+            ask_nearest(&ask, &answer.nearest[n]);
+            entries++;
+        }
+    }
+    print_message("%d entries asked again\n", entries);
+    assert_true(entries > 10);
+}
+
 /* Fixes one derived degree to another of its values and asks again. */
 static void fixed_choices_survive(void **state)
 {
@@ -224,6 +249,7 @@ int main(void)
         cmocka_unit_test(more_memory_never_unfits),
         cmocka_unit_test(small_memory_brings_cp_then_pp),
         cmocka_unit_test(derivation_is_close_to_brute_force),
+        cmocka_unit_test(what_is_nearest_fits_when_asked_again),
         cmocka_unit_test(fixed_choices_survive),
     };
     return cmocka_run_group_tests_name("derive_properties", tests, NULL, NULL);
