@@ -1,3 +1,5 @@
+#pragma GCC optimize("O3", "no-trapping-math", "no-math-errno")
+
 #include "executor/backend/host/bf16.h"
 #include "executor/backend/host/host.h"
 
@@ -37,7 +39,8 @@ static int64_t position_of(const struct rope *r, int64_t row)
 }
 
 /* What a head norm multiplies by. */
-static float norm_weight(const struct rope *r, const bf16 *norm, int64_t i)
+static inline __attribute__((always_inline)) float norm_weight(const struct rope *r,
+                                                               const bf16 *norm, int64_t i)
 {
     return bf16_to_float(norm[i]) + (r->norm_zero_centred ? 1.0F : 0.0F);
 }
@@ -57,7 +60,8 @@ static void rotation_at(struct rotation *rotation, int64_t position)
 }
 
 /* Pairs (i, i + half) turn by the angle of i; sign -1 turns back, which is also the gradient. */
-static void turn(const struct rotation *rotation, float sign, float *x)
+static inline __attribute__((always_inline)) void turn(const struct rotation *rotation, float sign,
+                                                       float *x)
 {
     int half = rotation->half;
     for (int i = 0; i < half; i++) {
@@ -68,19 +72,20 @@ static void turn(const struct rotation *rotation, float sign, float *x)
     }
 }
 
-static void widen(const bf16 *from, int count, float *to)
+static inline __attribute__((always_inline)) void widen(const bf16 *from, int count, float *to)
 {
     for (int i = 0; i < count; i++)
         to[i] = bf16_to_float(from[i]);
 }
 
-static void narrow(const float *from, int count, bf16 *to)
+static inline __attribute__((always_inline)) void narrow(const float *from, int count, bf16 *to)
 {
     for (int i = 0; i < count; i++)
         to[i] = bf16_from_float(from[i]);
 }
 
-static float inverse_rms(const float *x, int count, double eps)
+static inline __attribute__((always_inline)) float inverse_rms(const float *x, int count,
+                                                               double eps)
 {
     float sum = 0;
     for (int i = 0; i < count; i++)
@@ -88,6 +93,7 @@ static float inverse_rms(const float *x, int count, double eps)
     return 1.0F / sqrtf(sum / (float)count + (float)eps);
 }
 
+HOST_HOT
 static void head_forward(const struct rope *r, const struct rotation *rotation, const bf16 *norm,
                          const bf16 *from, bf16 *to)
 {
@@ -121,6 +127,7 @@ int host_rope(struct backend *b, enum stream s, const struct rope *r, struct dia
 
 /* Turns back, then through the norm: with n = x / rms and g = dy w, dx = (g - n mean(g n)) / rms
  * and the norm's own gradient dy n goes to sums. */
+HOST_HOT
 static void head_backward(const struct rope *r, const struct rotation *rotation, const bf16 *norm,
                           const bf16 *from, bf16 *gradient, float *sums)
 {

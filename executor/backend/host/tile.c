@@ -7,36 +7,116 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+
+#define AVX2 __attribute__((target("avx2,fma")))
+
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+#else
+static bool has_avx2(void)
+{
+    return false;
+}
 #endif
 
-HOST_HOT
-static void pack_bf16_strip(const bf16 *from, int64_t stride, int64_t count, int64_t inner,
-                            int strip, float *out)
+static inline __attribute__((always_inline)) float load(const void *line, enum dtype type,
+                                                        int64_t i)
 {
-    for (int64_t line = 0; line < count; line++)
-        for (int64_t i = 0; i < inner; i++)
-            out[i * strip + line] = bf16_to_float(from[line * stride + i]);
+    return type == DTYPE_FP32 ? ((const float *)line)[i] : bf16_to_float(((const bf16 *)line)[i]);
 }
 
-static void pack_float_strip(const float *from, int64_t stride, int64_t count, int64_t inner,
-                             int strip, float *out)
+static const void *element(const void *matrix, enum dtype type, int64_t index)
 {
-    for (int64_t line = 0; line < count; line++)
-        for (int64_t i = 0; i < inner; i++)
-            out[i * strip + line] = from[line * stride + i];
+    return (const char *)matrix + index * (int64_t)dtype_bytes(type);
 }
+
+/* Up to 16 lines from inner element `first` on; out is the strip. */
+static void pack_plain(const void *from, enum dtype type, int64_t stride, int64_t lines,
+                       int64_t first, int64_t inner, int strip, float *out)
+{
+    for (int64_t line = 0; line < lines; line++) {
+        const void *at = element(from, type, line * stride);
+        for (int64_t i = first; i < inner; i++)
+            out[i * strip + line] = load(at, type, i);
+    }
+}
+
+#if defined(__x86_64__)
+AVX2 static inline __m256 load_eight(const void *line, enum dtype type, int64_t i)
+{
+    if (type == DTYPE_FP32)
+        return _mm256_loadu_ps((const float *)line + i);
+    const void *at = (const bf16 *)line + i;
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(at)), 16));
+}
+
+/* Rows become columns, in three rounds of exchange at distances of 1, 2 and 4. */
+AVX2 static inline void transpose_eight(__m256 *rows)
+{
+    __m256 pairs[8], fours[8];
+    for (int i = 0; i < 8; i += 2) {
+        pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+        pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 2; j++) {
+            fours[i + 2 * j] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0x44);
+            fours[i + 2 * j + 1] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0xee);
+        }
+    for (int i = 0; i < 4; i++) {
+        rows[i] = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20);
+        rows[i + 4] = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31);
+    }
+}
+
+/* Up to eight lines, the six of a narrow strip or half of a wide one, eight inner elements at a
+ * time; missing lines become 0. Returns how many inner elements are done. */
+AVX2 static int64_t pack_eight(const void *from, enum dtype type, int64_t stride, int64_t lines,
+                               int64_t inner, int strip, float *out)
+{
+    int64_t done = 0;
+    for (; done + 8 <= inner; done += 8) {
+        __m256 rows[8];
+        for (int64_t line = 0; line < 8; line++)
+            rows[line] = line < lines ? load_eight(element(from, type, line * stride), type, done)
+                                      : _mm256_setzero_ps();
+        transpose_eight(rows);
+        for (int64_t i = 0; i < 8; i++) {
+            float *to = out + (done + i) * strip;
+            if (strip == TILE_COLUMNS) {
+                _mm256_storeu_ps(to, rows[i]);
+                continue;
+            }
+            _mm_storeu_ps(to, _mm256_castps256_ps128(rows[i]));
+            _mm_storel_pi((void *)(to + 4), _mm256_extractf128_ps(rows[i], 1));
+        }
+    }
+    return done;
+}
+#else
+static int64_t pack_eight(const void *from, enum dtype type, int64_t stride, int64_t lines,
+                          int64_t inner, int strip, float *out)
+{
+    (void)from, (void)type, (void)stride, (void)lines, (void)inner, (void)strip, (void)out;
+    return 0;
+}
+#endif
 
 void tile_pack_lines(const void *from, enum dtype type, int64_t stride, int64_t count,
                      int64_t inner, int strip, float *out)
 {
+    bool wide = has_avx2();
     for (int64_t at = 0; at < count; at += strip, out += strip * inner) {
-        int64_t lines = count - at < strip ? count - at : strip;
+        int64_t lines = count - at < strip ? count - at : strip, done = 0;
+        const void *first = element(from, type, at * stride);
         if (lines < strip)
             memset(out, 0, (size_t)(strip * inner) * sizeof *out);
-        if (type == DTYPE_BF16)
-            pack_bf16_strip((const bf16 *)from + at * stride, stride, lines, inner, strip, out);
-        else
-            pack_float_strip((const float *)from + at * stride, stride, lines, inner, strip, out);
+        for (int64_t half = 0; wide && half < lines; half += 8)
+            done = pack_eight(element(first, type, half * stride), type, stride, lines - half,
+                              inner, strip, out + half);
+        pack_plain(first, type, stride, lines, done, inner, strip, out);
     }
 }
 
@@ -87,8 +167,8 @@ static void multiply_plain(int64_t inner, const float *a, const float *b, float 
 
 /* Twelve accumulators, two loads of b and one broadcast of a fill fifteen of the sixteen registers;
  * in arrays the compiler would keep them in memory. */
-__attribute__((target("avx2,fma"))) static void
-multiply_avx2(int64_t inner, const float *a, const float *b, float *c, int64_t stride)
+AVX2 static void multiply_avx2(int64_t inner, const float *a, const float *b, float *c,
+                               int64_t stride)
 {
     LOAD_ROW(0);
     LOAD_ROW(1);
@@ -112,20 +192,10 @@ multiply_avx2(int64_t inner, const float *a, const float *b, float *c, int64_t s
     STORE_ROW(4);
     STORE_ROW(5);
 }
-
-static bool has_avx2(void)
-{
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
 #else
 static void multiply_avx2(int64_t inner, const float *a, const float *b, float *c, int64_t stride)
 {
     multiply_plain(inner, a, b, c, stride);
-}
-
-static bool has_avx2(void)
-{
-    return false;
 }
 #endif
 
