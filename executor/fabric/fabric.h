@@ -48,6 +48,15 @@ struct fabric_ops {
     int (*barrier)(struct group *g, struct diag_list *reterr);
     void (*abort)(struct fabric *f, int status); /* ends every rank */
     void (*close)(struct fabric *f);
+
+    /* Each member holds `blocks` blocks of the whole, one after another in send; block i of member
+     * m is block places[m * blocks + i] of recv. places: host memory, the same at every member. */
+    int (*gather_blocks)(struct group *g, const void *send, void *recv, uint64_t block_bytes,
+                         int blocks, const int *places, struct diag_list *reterr);
+    /* The way back, summed: of the whole in every member's send, this member's blocks land in recv,
+     * one after another, added over the group in member order in fp32. */
+    int (*reduce_blocks)(struct group *g, const void *send, void *recv, uint64_t block_elements,
+                         int blocks, const int *places, enum dtype dtype, struct diag_list *reterr);
 };
 
 struct fabric {

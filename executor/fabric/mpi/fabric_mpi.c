@@ -122,6 +122,8 @@ static const struct fabric_ops mpi_ops = {
     .barrier = barrier,
     .abort = abort_all,
     .close = close_fabric,
+    .gather_blocks = mpi_gather_blocks,
+    .reduce_blocks = mpi_reduce_blocks,
 };
 
 /* Ranks that wait give the core to those that compute: worlds wider than the machine's cores run

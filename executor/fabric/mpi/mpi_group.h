@@ -39,6 +39,8 @@ int mpi_all_gather(struct group *g, const void *send, void *recv, uint64_t bytes
 int mpi_all_gather_start(struct group *g, const void *send, void *recv, uint64_t bytes_per_rank,
                          struct transfer **ret, struct diag_list *reterr);
 int mpi_transfer_wait(struct group *g, struct transfer *t, struct diag_list *reterr);
+int mpi_gather_blocks(struct group *g, const void *send, void *recv, uint64_t block_bytes,
+                      int blocks, const int *places, struct diag_list *reterr);
 int mpi_all_to_all_rows(struct group *g, const void *send, const int64_t *send_rows, void *recv,
                         const int64_t *recv_rows, uint64_t row_bytes, struct diag_list *reterr);
 int mpi_exchange_counts(struct group *g, const int64_t *send, int64_t *recv, int per_member,
@@ -48,6 +50,8 @@ int mpi_gather_text(struct group *g, const char *text, uint64_t bytes, char **re
 
 int mpi_reduce_scatter(struct group *g, const void *send, void *recv, uint64_t elements_per_rank,
                        enum dtype dtype, struct diag_list *reterr);
+int mpi_reduce_blocks(struct group *g, const void *send, void *recv, uint64_t block_elements,
+                      int blocks, const int *places, enum dtype dtype, struct diag_list *reterr);
 int mpi_all_reduce(struct group *g, void *values, uint64_t elements, enum dtype dtype,
                    struct diag_list *reterr);
 int mpi_sum_doubles(struct group *g, double *values, int count, struct diag_list *reterr);

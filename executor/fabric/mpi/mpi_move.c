@@ -120,6 +120,47 @@ int mpi_transfer_wait(struct group *g, struct transfer *t, struct diag_list *ret
     return mpi_check(mpi_group_of(g), code, "all_gather", reterr);
 }
 
+/* Block `i` of every member to its place: one gather. */
+static int gather_block(struct mpi_group *group, const char *block, void *recv, MPI_Datatype type,
+                        const int *counts, int *places, int blocks, const int *all_places)
+{
+    for (int m = 0; m < group->base.info.count; m++)
+        places[m] = all_places[m * blocks];
+    return MPI_Allgatherv(block, 1, type, recv, counts, places, type, group->comm);
+}
+
+int mpi_gather_blocks(struct group *g, const void *send, void *recv, uint64_t block_bytes,
+                      int blocks, const int *places, struct diag_list *reterr)
+{
+    struct mpi_group *group = mpi_group_of(g);
+    size_t count = (size_t)g->info.count;
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+    const char *from = send;
+    char *to = recv;
+
+    if (group_is_alone(g)) {
+        for (int i = 0; i < blocks; i++)
+            copy_alone(to + (uint64_t)places[i] * block_bytes, from + (uint64_t)i * block_bytes,
+                       block_bytes);
+        return 0;
+    }
+    int *scratch = calloc(2 * count, sizeof *scratch);
+    if (!scratch)
+        return diag_error(reterr, (struct pos){ 0 }, "rank %d: gather_blocks: no memory left",
+                          group->world_rank);
+    for (size_t m = 0; m < count; m++)
+        scratch[m] = 1;
+    int ret = mpi_block_type(group, block_bytes, &type, reterr);
+    int code = MPI_SUCCESS;
+    for (int i = 0; ret == 0 && code == MPI_SUCCESS && i < blocks; i++)
+        code = gather_block(group, from + (uint64_t)i * block_bytes, recv, type, scratch,
+                            scratch + count, blocks, places + i);
+    if (ret == 0)
+        (void)MPI_Type_free(&type);
+    free(scratch);
+    return ret == 0 ? mpi_check(group, code, "gather_blocks", reterr) : ret;
+}
+
 /* Counts and first rows as MPI wants them; -1 when an int cannot say one. */
 static int row_counts(const int64_t *rows, int count, int *ret_counts, int *ret_places)
 {

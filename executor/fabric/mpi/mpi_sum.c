@@ -3,6 +3,7 @@
  * does not depend on how MPI would have paired the ranks. */
 #include "executor/fabric/mpi/mpi_group.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,8 +44,10 @@ static void store(void *values, uint64_t i, enum dtype dtype, float value)
 struct scatter {
     struct mpi_group *group;
     const char *send;
-    char *pieces; /* one piece from each member */
-    uint64_t elements_per_rank;
+    char *pieces;      /* one piece from each member */
+    uint64_t elements; /* of one slice */
+    int stride;        /* slices of a member in places */
+    const int *places; /* member m's slice is number places[m * stride]; NULL: number m */
     enum dtype dtype;
     MPI_Request *requests;
 };
@@ -56,7 +59,8 @@ static char *piece_of(const struct scatter *s, int member)
 
 static const char *slice_of(const struct scatter *s, int member, uint64_t first)
 {
-    return s->send + ((uint64_t)member * s->elements_per_rank + first) * dtype_bytes(s->dtype);
+    int slice = s->places ? s->places[(ptrdiff_t)member * s->stride] : member;
+    return s->send + ((uint64_t)slice * s->elements + first) * dtype_bytes(s->dtype);
 }
 
 static int exchange_pieces(struct scatter *s, uint64_t first, uint64_t elements)
@@ -87,35 +91,77 @@ static void sum_pieces(const struct scatter *s, void *recv, uint64_t first, uint
     }
 }
 
+static int scatter_open(struct scatter *s, struct group *g, const void *send, uint64_t elements,
+                        enum dtype dtype)
+{
+    size_t count = (size_t)g->info.count;
+    *s = (struct scatter){ .group = mpi_group_of(g),
+                           .send = send,
+                           .elements = elements,
+                           .dtype = dtype,
+                           .pieces = malloc(count * PIECE_ELEMENTS * dtype_bytes(dtype)),
+                           .requests = calloc(2 * count, sizeof(MPI_Request)) };
+    return s->pieces && s->requests ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+}
+
+static void scatter_close(struct scatter *s)
+{
+    free(s->pieces);
+    free(s->requests);
+}
+
+/* The sum of one slice, piece by piece. */
+static int sum_slice(struct scatter *s, void *recv)
+{
+    int code = MPI_SUCCESS;
+    for (uint64_t first = 0; code == MPI_SUCCESS && first < s->elements; first += PIECE_ELEMENTS) {
+        uint64_t rest = s->elements - first;
+        uint64_t elements = rest < PIECE_ELEMENTS ? rest : PIECE_ELEMENTS;
+        code = exchange_pieces(s, first, elements);
+        if (code == MPI_SUCCESS)
+            sum_pieces(s, recv, first, elements);
+    }
+    return code;
+}
+
 int mpi_reduce_scatter(struct group *g, const void *send, void *recv, uint64_t elements_per_rank,
                        enum dtype dtype, struct diag_list *reterr)
 {
-    struct mpi_group *group = mpi_group_of(g);
-    size_t count = (size_t)g->info.count;
+    struct scatter s;
 
     if (group_is_alone(g)) {
         if (recv != send && elements_per_rank > 0)
             memcpy(recv, send, elements_per_rank * dtype_bytes(dtype));
         return 0;
     }
-    struct scatter s = { .group = group,
-                         .send = send,
-                         .elements_per_rank = elements_per_rank,
-                         .dtype = dtype,
-                         .pieces = malloc(count * PIECE_ELEMENTS * dtype_bytes(dtype)),
-                         .requests = calloc(2 * count, sizeof(MPI_Request)) };
-    int code = s.pieces && s.requests ? MPI_SUCCESS : MPI_ERR_NO_MEM;
-    for (uint64_t first = 0; code == MPI_SUCCESS && first < elements_per_rank;
-         first += PIECE_ELEMENTS) {
-        uint64_t rest = elements_per_rank - first;
-        uint64_t elements = rest < PIECE_ELEMENTS ? rest : PIECE_ELEMENTS;
-        code = exchange_pieces(&s, first, elements);
-        if (code == MPI_SUCCESS)
-            sum_pieces(&s, recv, first, elements);
+    int code = scatter_open(&s, g, send, elements_per_rank, dtype);
+    if (code == MPI_SUCCESS)
+        code = sum_slice(&s, recv);
+    scatter_close(&s);
+    return mpi_check(mpi_group_of(g), code, "reduce_scatter", reterr);
+}
+
+int mpi_reduce_blocks(struct group *g, const void *send, void *recv, uint64_t block_elements,
+                      int blocks, const int *places, enum dtype dtype, struct diag_list *reterr)
+{
+    const uint64_t bytes = block_elements * dtype_bytes(dtype);
+    struct scatter s;
+    char *to = recv;
+
+    if (group_is_alone(g)) {
+        for (int i = 0; i < blocks && bytes > 0; i++)
+            memcpy(to + (uint64_t)i * bytes, (const char *)send + (uint64_t)places[i] * bytes,
+                   bytes);
+        return 0;
     }
-    free(s.pieces);
-    free(s.requests);
-    return mpi_check(group, code, "reduce_scatter", reterr);
+    int code = scatter_open(&s, g, send, block_elements, dtype);
+    s.stride = blocks;
+    for (int i = 0; code == MPI_SUCCESS && i < blocks; i++) {
+        s.places = places + i;
+        code = sum_slice(&s, to + (uint64_t)i * bytes);
+    }
+    scatter_close(&s);
+    return mpi_check(mpi_group_of(g), code, "reduce_blocks", reterr);
 }
 
 /* One piece: widened, summed, rounded once. */

@@ -205,6 +205,67 @@ static void test_groups(void **state)
     assert_int_equal(errors.errors, 1);
 }
 
+/* Three blocks a member, dealt out so that no member's lie together: block i of member m is number
+ * world * i + (m + i) % world of the whole. */
+enum { BLOCKS = 3, BLOCK_ELEMENTS = ELEMENTS };
+
+static int *block_places(int world)
+{
+    int *places = get((size_t)world * BLOCKS, sizeof *places);
+    for (int m = 0; m < world; m++)
+        for (int i = 0; i < BLOCKS; i++)
+            places[m * BLOCKS + i] = world * i + (m + i) % world;
+    return places;
+}
+
+static void test_gather_blocks(void **state)
+{
+    (void)state;
+    struct fabric *f = step_fabric;
+    struct diag_list errors = { 0 };
+    int mine[BLOCKS][5], *places = block_places(f->world);
+    int(*all)[5] = get((size_t)f->world * BLOCKS, sizeof *all);
+
+    for (int i = 0; i < BLOCKS; i++)
+        for (int j = 0; j < 5; j++)
+            mine[i][j] = 100 * f->rank + 10 * i + j;
+    assert_int_equal(f->ops->gather_blocks(f->all, mine, all, sizeof *all, BLOCKS, places, &errors),
+                     0);
+    for (int m = 0; m < f->world; m++)
+        for (int i = 0; i < BLOCKS; i++)
+            for (int j = 0; j < 5; j++)
+                assert_int_equal(all[places[m * BLOCKS + i]][j], 100 * m + 10 * i + j);
+    free(all);
+    free(places);
+}
+
+static void test_reduce_blocks(void **state)
+{
+    (void)state;
+    struct fabric *f = step_fabric;
+    struct diag_list errors = { 0 };
+    int *places = block_places(f->world);
+    size_t total = (size_t)f->world * BLOCKS * BLOCK_ELEMENTS;
+    float *send = get(total, sizeof *send);
+    float(*recv)[BLOCK_ELEMENTS] = get(BLOCKS, sizeof *recv);
+
+    for (size_t i = 0; i < total; i++)
+        send[i] = value_of(f->rank, (int)i);
+    assert_int_equal(f->ops->reduce_blocks(f->all, send, recv, BLOCK_ELEMENTS, BLOCKS, places,
+                                           DTYPE_FP32, &errors),
+                     0);
+    for (int i = 0; i < BLOCKS; i++)
+        for (int j = 0; j < BLOCK_ELEMENTS; j++) {
+            float want = 0;
+            for (int r = 0; r < f->world; r++)
+                want += value_of(r, places[f->rank * BLOCKS + i] * BLOCK_ELEMENTS + j);
+            assert_true(recv[i][j] == want);
+        }
+    free(recv);
+    free(send);
+    free(places);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -215,6 +276,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_all_to_all_rows),
         cmocka_unit_test(test_gather_text),
         cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_gather_blocks),
+        cmocka_unit_test(test_reduce_blocks),
     };
     return step_main(argc, argv, "fabric", tests, sizeof tests / sizeof *tests);
 }
