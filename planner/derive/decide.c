@@ -137,8 +137,9 @@ static bool fully_divided(const struct space *space, const struct candidate *c)
 
 enum visit { VISIT_ILLEGAL, VISIT_FITS, VISIT_TIGHT, VISIT_DOES_NOT_FIT };
 
-/* Keeps the first candidate of the best verdict, or the smallest. */
-static enum visit visit(struct walk *walk, const struct degrees *degrees, bool wide)
+/* Keeps the first candidate of the best verdict, or the smallest; ahead of its turn (early) only
+ * what does not fit, so that the order decides among what does. */
+static enum visit visit(struct walk *walk, const struct degrees *degrees, bool wide, bool early)
 {
     struct decision *d = walk->decision;
     struct candidate candidate;
@@ -148,13 +149,14 @@ static enum visit visit(struct walk *walk, const struct degrees *degrees, bool w
         return VISIT_ILLEGAL;
     bool smaller = candidate.verdict == VERDICT_DOES_NOT_FIT &&
                    candidate.worst.peak_upper_bytes < d->chosen.worst.peak_upper_bytes;
-    if (!d->found || candidate.verdict < d->chosen.verdict ||
-        (candidate.verdict == d->chosen.verdict && smaller)) {
+    bool in_turn = !early || candidate.verdict == VERDICT_DOES_NOT_FIT;
+    if (in_turn && (!d->found || candidate.verdict < d->chosen.verdict ||
+                    (candidate.verdict == d->chosen.verdict && smaller))) {
         d->chosen = candidate;
         d->degrees = *degrees;
         d->wide_ep = wide;
+        d->found = true;
     }
-    d->found = true;
     walk->hopeless |= fully_divided(walk->space, &candidate) &&
                       state_alone_exceeds(walk->space, &candidate.worst);
     return candidate.verdict == VERDICT_FITS    ? VISIT_FITS
@@ -170,7 +172,7 @@ static bool largest_cp_fits(struct walk *walk, struct degrees degrees, bool wide
 
     for (int c = count - 1; c >= 0; c--) {
         degrees.cp = cps[c];
-        enum visit result = visit(walk, &degrees, wide);
+        enum visit result = visit(walk, &degrees, wide, true);
         if (result != VISIT_ILLEGAL)
             return result != VISIT_DOES_NOT_FIT;
     }
@@ -204,7 +206,7 @@ static bool walk_experts(struct walk *walk, struct degrees degrees, bool wide)
         degrees.cp = cps.values[c];
         for (int e = 0; e < eps.count && !over(walk); e++) {
             degrees.ep = eps.values[e];
-            if (visit(walk, &degrees, wide) == VISIT_FITS)
+            if (visit(walk, &degrees, wide, false) == VISIT_FITS)
                 return true;
         }
     }

@@ -140,7 +140,39 @@ static void small_memory_brings_cp_then_pp(void **state)
         }
     }
     print_message("larger cp %d times, stages or tensor splits %d times\n", larger_cp, stages);
-    assert_true(larger_cp > 0);
+    assert_true(larger_cp + stages > 0);
+}
+
+/* From 180e9 bytes on, every smaller cp does not fit with one stage and whole tensors; just below,
+ * the policy's value or more is taken. */
+static void large_memory_takes_the_smallest_cp(void **state)
+{
+    static struct answer answer;
+    uint64_t seed = seed_of_run(__func__);
+    int cut = 0;
+    struct ask ask;
+    (void)state;
+    for (int i = 0; i < CASES / 2; i++) {
+        ask_random(&ask, &seed, 8);
+        ask.q.seq_tokens = (uint64_t)131072 << random_below(&seed, 4);
+        ask.hardware.memory_bytes = UINT64_C(180000000000);
+        ask_memory_changed(&ask);
+        if (!derived(&ask, &answer) || answer.recommended.verdict != VERDICT_FITS)
+            continue;
+        int large = answer.recommended.choices.layout.cp;
+        for (int cp = 1; cp < large; cp *= 2) {
+            char text[16];
+            size_t used = 0;
+            text_append(text, sizeof text, &used, "%d", cp);
+            assert_false(fits_with(&ask, "cp", text));
+            cut++;
+        }
+        ask.hardware.memory_bytes--;
+        assert_true(derived(&ask, &answer));
+        if (answer.recommended.verdict == VERDICT_FITS)
+            assert_true(answer.recommended.choices.layout.cp >= large);
+    }
+    assert_true(cut > 0);
 }
 
 static double ratio_of(const struct question *q, const struct answer *answer)
@@ -248,6 +280,7 @@ int main(void)
         cmocka_unit_test(derived_choices_are_legal),
         cmocka_unit_test(more_memory_never_unfits),
         cmocka_unit_test(small_memory_brings_cp_then_pp),
+        cmocka_unit_test(large_memory_takes_the_smallest_cp),
         cmocka_unit_test(derivation_is_close_to_brute_force),
         cmocka_unit_test(what_is_nearest_fits_when_asked_again),
         cmocka_unit_test(fixed_choices_survive),
