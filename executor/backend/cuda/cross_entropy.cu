@@ -1,5 +1,5 @@
-/* Cross-entropy of a tile of logits and its gradient: one block a row, the row read once for its
- * maximum and sum together and once more for the gradient. */
+/* Cross-entropy of logits and its gradient: one block a row, the row read once for its maximum and
+ * sum together and once more for the gradient. Whole rows or strips of the vocabulary. */
 #include "executor/backend/cuda/device.cuh"
 #include "executor/backend/cuda/kernels.h"
 
@@ -22,15 +22,20 @@ __device__ __forceinline__ soft join(soft a, soft b)
     return { largest, a.sum * __expf(a.largest - largest) + b.sum * __expf(b.largest - largest) };
 }
 
-__device__ __forceinline__ void take_four(soft &s, const float4 &x)
+__device__ __forceinline__ void take_eight(soft &s, const float (&x)[8])
 {
-    float largest = fmaxf(fmaxf(x.x, x.y), fmaxf(x.z, x.w));
+    float largest = x[0], sum = 0;
+#pragma unroll
+    for (int i = 1; i < 8; i++)
+        largest = fmaxf(largest, x[i]);
     if (largest > s.largest) {
         s.sum *= __expf(s.largest - largest);
         s.largest = largest;
     }
-    s.sum += __expf(x.x - s.largest) + __expf(x.y - s.largest) + __expf(x.z - s.largest) +
-             __expf(x.w - s.largest);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        sum += __expf(x[i] - s.largest);
+    s.sum += sum;
 }
 
 __device__ soft block_join(soft s)
@@ -50,69 +55,128 @@ __device__ soft block_join(soft s)
     return s;
 }
 
-/* Rows begin on 16 bytes only where vocab is a multiple of 4 (of 8 for the gradient): `wide` says
- * so. */
-__device__ soft read_row(int64_t vocab, const float *row, bool wide)
+/* Rows begin on 16 bytes only where their width is a multiple of 8. Ends with the block in step. */
+template <typename T> __device__ soft read_row(int64_t width, const T *row)
 {
     soft s = { -FLT_MAX, 0 };
-    if (wide) {
-        const float4 *fours = reinterpret_cast<const float4 *>(row);
-#pragma unroll 4
-        for (int64_t i = threadIdx.x; i < vocab / 4; i += THREADS)
-            take_four(s, fours[i]);
+    if (width % 8 == 0) {
+#pragma unroll 2
+        for (int64_t i = threadIdx.x; i < width / 8; i += THREADS) {
+            float value[8];
+            load_eight(row + 8 * i, value);
+            take_eight(s, value);
+        }
     } else {
-        for (int64_t i = threadIdx.x; i < vocab; i += THREADS)
-            s = join(s, { row[i], 1 });
+        for (int64_t i = threadIdx.x; i < width; i += THREADS)
+            s = join(s, { load_one(row + i), 1 });
     }
     return block_join(s);
 }
 
-__device__ void write_row(int64_t vocab, const float *row, bool wide, float largest, float factor,
-                          uint16_t *gradient)
+/* gradient = exp(row - largest) * factor; may be the row itself. */
+template <typename T, typename G>
+__device__ void write_row(int64_t width, const T *row, float largest, float factor, G *gradient)
 {
-    if (!wide) {
-        for (int64_t i = threadIdx.x; i < vocab; i += THREADS)
-            gradient[i] = bf16_from_float(__expf(row[i] - largest) * factor);
+    if (width % 8 != 0) {
+        for (int64_t i = threadIdx.x; i < width; i += THREADS)
+            store_one(gradient + i, __expf(load_one(row + i) - largest) * factor);
         return;
     }
-    const float4 *fours = reinterpret_cast<const float4 *>(row);
 #pragma unroll 2
-    for (int64_t i = threadIdx.x; i < vocab / 8; i += THREADS) {
-        float4 low = fours[2 * i], high = fours[2 * i + 1];
-        float value[8] = { low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w };
+    for (int64_t i = threadIdx.x; i < width / 8; i += THREADS) {
+        float value[8];
+        load_eight(row + 8 * i, value);
 #pragma unroll
         for (int j = 0; j < 8; j++)
             value[j] = __expf(value[j] - largest) * factor;
-        store_vector(gradient + 8 * i, pack(value));
+        store_eight(gradient + 8 * i, value);
     }
 }
 
+template <typename G> __device__ void clear_row(int64_t width, G *gradient)
+{
+    for (int64_t i = threadIdx.x; i < width; i += THREADS)
+        gradient[i] = 0;
+}
+
+/* The target's logit is read before anything is written: the gradient may take its place. */
+template <typename T, typename G>
 __global__ void __launch_bounds__(THREADS)
-    cross_entropy(int64_t vocab, const float *logits, const int32_t *targets, float scale,
-                  uint16_t *d_logits, double *losses, int64_t *bad)
+    cross_entropy(int64_t vocab, const T *logits, const int32_t *targets, float scale, G *d_logits,
+                  double *losses, int64_t *bad)
 {
     int64_t row = blockIdx.x;
-    const float *from = logits + row * vocab;
-    uint16_t *gradient = d_logits + row * vocab;
-    bool wide = vocab % 8 == 0;
+    const T *from = logits + row * vocab;
+    G *gradient = d_logits + row * vocab;
     int32_t target = targets[row];
     if (target < 0 || target >= vocab) {
-        for (int64_t i = threadIdx.x; i < vocab; i += THREADS)
-            gradient[i] = 0;
+        clear_row(vocab, gradient);
         if (threadIdx.x == 0)
             losses[row] = 0;
         if (threadIdx.x == 0 && target >= 0)
             *bad = row + 1;
         return;
     }
-    soft s = read_row(vocab, from, wide);
-    write_row(vocab, from, wide, s.largest, scale / s.sum, gradient);
+    float wanted = load_one(from + target);
+    soft s = read_row(vocab, from);
+    write_row(vocab, from, s.largest, scale / s.sum, gradient);
     __syncthreads();
     if (threadIdx.x == 0) {
-        double above = static_cast<double>(from[target]) - static_cast<double>(s.largest);
+        double above = static_cast<double>(wanted) - static_cast<double>(s.largest);
         double sum = s.sum;
         losses[row] = log(sum) - above;
-        gradient[target] = bf16_from_float(static_cast<float>((exp(above) / sum - 1.0) * scale));
+        store_one(gradient + target, static_cast<float>((exp(above) / sum - 1.0) * scale));
+    }
+}
+
+__device__ double log_add(double a, double b)
+{
+    double larger = fmax(a, b), smaller = fmin(a, b);
+    return larger + log1p(exp(smaller - larger));
+}
+
+/* The strip's share of a row's loss: lse once the last strip is in, less the target's logit where
+ * it lies in the strip. */
+__global__ void __launch_bounds__(THREADS)
+    strip_loss(int64_t vocab, int64_t first, int64_t width, const float *logits,
+               const int32_t *targets, float *lse, double *losses, int64_t *bad)
+{
+    int64_t row = blockIdx.x;
+    int32_t target = targets[row];
+    soft s = read_row(width, logits + row * width);
+    if (threadIdx.x > 0)
+        return;
+    double whole = static_cast<double>(s.largest) + log(static_cast<double>(s.sum));
+    if (first > 0)
+        whole = log_add(static_cast<double>(lse[row]), whole);
+    lse[row] = static_cast<float>(whole);
+    double loss = 0;
+    if (target >= first && target < first + width)
+        loss -= static_cast<double>(logits[row * width + target - first]);
+    if (target >= 0 && first + width == vocab)
+        loss += whole;
+    losses[row] = loss;
+    if (target >= vocab)
+        *bad = row + 1;
+}
+
+__global__ void __launch_bounds__(THREADS)
+    strip_gradient(int64_t first, int64_t width, const float *logits, const int32_t *targets,
+                   const float *lse, float scale, uint16_t *d_logits)
+{
+    int64_t row = blockIdx.x;
+    const float *from = logits + row * width;
+    uint16_t *gradient = d_logits + row * width;
+    int32_t target = targets[row];
+    if (target < 0) {
+        clear_row(width, gradient);
+        return;
+    }
+    write_row(width, from, lse[row], scale, gradient);
+    __syncthreads();
+    if (threadIdx.x == 0 && target >= first && target < first + width) {
+        double above = static_cast<double>(from[target - first]) - static_cast<double>(lse[row]);
+        store_one(gradient + target - first, static_cast<float>((exp(above) - 1.0) * scale));
     }
 }
 
@@ -139,5 +203,48 @@ cudaError_t kernel_cross_entropy(cudaStream_t stream, int64_t rows, int64_t voca
     cross_entropy<<<static_cast<unsigned>(rows), THREADS, 0, stream>>>(
         vocab, logits, targets, scale, d_logits, losses, bad);
     add_losses<<<1, THREADS, 0, stream>>>(rows, losses, loss_sum);
+    return cudaGetLastError();
+}
+
+cudaError_t kernel_cross_entropy_in_place(cudaStream_t stream, int64_t rows, int64_t vocab,
+                                          void *logits, bool is_float, const int32_t *targets,
+                                          float scale, double *losses, double *loss_sum,
+                                          int64_t *bad)
+{
+    unsigned blocks = static_cast<unsigned>(rows);
+    float *floats = static_cast<float *>(logits);
+    uint16_t *halves = static_cast<uint16_t *>(logits);
+    if (rows == 0)
+        return cudaSuccess;
+    if (is_float)
+        cross_entropy<float, float>
+            <<<blocks, THREADS, 0, stream>>>(vocab, floats, targets, scale, floats, losses, bad);
+    else
+        cross_entropy<uint16_t, uint16_t>
+            <<<blocks, THREADS, 0, stream>>>(vocab, halves, targets, scale, halves, losses, bad);
+    add_losses<<<1, THREADS, 0, stream>>>(rows, losses, loss_sum);
+    return cudaGetLastError();
+}
+
+cudaError_t kernel_strip_loss(cudaStream_t stream, int64_t rows, int64_t vocab, int64_t first,
+                              int64_t width, const float *logits, const int32_t *targets,
+                              float *lse, double *losses, double *loss_sum, int64_t *bad)
+{
+    if (rows == 0)
+        return cudaSuccess;
+    strip_loss<<<static_cast<unsigned>(rows), THREADS, 0, stream>>>(vocab, first, width, logits,
+                                                                    targets, lse, losses, bad);
+    add_losses<<<1, THREADS, 0, stream>>>(rows, losses, loss_sum);
+    return cudaGetLastError();
+}
+
+cudaError_t kernel_strip_gradient(cudaStream_t stream, int64_t rows, int64_t first, int64_t width,
+                                  const float *logits, const int32_t *targets, const float *lse,
+                                  float scale, uint16_t *d_logits)
+{
+    if (rows == 0)
+        return cudaSuccess;
+    strip_gradient<<<static_cast<unsigned>(rows), THREADS, 0, stream>>>(
+        first, width, logits, targets, lse, scale, d_logits);
     return cudaGetLastError();
 }

@@ -152,6 +152,17 @@ static const struct backend_ops cuda_ops = {
     .adamw = cuda_adamw,
     .to_bf16 = cuda_to_bf16,
     .close = cuda_close,
+    .rmsnorm_centred = cuda_rmsnorm_centred,
+    .rmsnorm_centred_backward = cuda_rmsnorm_centred_backward,
+    .output_gate = cuda_output_gate,
+    .output_gate_backward = cuda_output_gate_backward,
+    .add_bias = cuda_add_bias,
+    .add_bias_backward = cuda_add_bias_backward,
+    .cross_entropy_in_place = cuda_cross_entropy_in_place,
+    .strip_loss = cuda_strip_loss,
+    .strip_gradient = cuda_strip_gradient,
+    .copy_rows = cuda_copy_rows,
+    .rows_to_bf16 = cuda_rows_to_bf16,
 };
 
 static int open_device(struct cuda *c, struct diag_list *reterr)

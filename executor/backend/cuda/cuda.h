@@ -79,6 +79,9 @@ void *cuda_scratch(struct cuda *c, enum stream s, uint64_t bytes, const char *op
 struct cuda_ledger *cuda_ledger(struct cuda *c, enum stream s, const char *operation,
                                 struct diag_list *reterr);
 
+/* How many blocks may leave a row of `width` partial sums each in the scratch. */
+int cuda_sum_blocks(const struct cuda *c, int64_t width);
+
 /* Waits for the stream and adds its losses to where they belong. */
 int cuda_settle(struct cuda *c, enum stream s, struct diag_list *reterr);
 /* Brings `bytes` (at most CUDA_PINNED_BYTES) into c->pinned, complete on return. */
@@ -111,6 +114,10 @@ CUDA_OP(expert_gemm, const struct expert_gemm *g);
 CUDA_OP(rmsnorm, int64_t rows, int64_t width, double eps, const bf16 *x, const bf16 *w, bf16 *y);
 CUDA_OP(rmsnorm_backward, int64_t rows, int64_t width, double eps, const bf16 *dy, const bf16 *x,
         const bf16 *w, bf16 *dx, bool accumulate_dx, void *dw, enum dtype grad_type);
+CUDA_OP(rmsnorm_centred, int64_t rows, int64_t width, double eps, const bf16 *x, const bf16 *w,
+        bf16 *y);
+CUDA_OP(rmsnorm_centred_backward, int64_t rows, int64_t width, double eps, const bf16 *dy,
+        const bf16 *x, const bf16 *w, bf16 *dx, bool accumulate_dx, void *dw, enum dtype grad_type);
 CUDA_OP(rope, const struct rope *r);
 CUDA_OP(rope_backward, const struct rope_gradient *r);
 uint64_t cuda_attention_workspace_bytes(const struct backend *b, const struct attention *a);
@@ -122,6 +129,12 @@ CUDA_OP(swiglu_backward, int64_t rows, int64_t width, const bf16 *da, const floa
         bf16 *h, float *d_row_weight);
 CUDA_OP(sigmoid, int64_t count, float *values);
 CUDA_OP(sigmoid_backward, int64_t count, const float *values, float *d_values);
+
+CUDA_OP(output_gate, const struct output_gate *g);
+CUDA_OP(output_gate_backward, const struct output_gate_gradient *g);
+CUDA_OP(add_bias, int64_t rows, int64_t width, const bf16 *bias, bf16 *y, int64_t stride);
+CUDA_OP(add_bias_backward, int64_t rows, int64_t width, const bf16 *dy, int64_t stride,
+        void *d_bias, enum dtype grad_type);
 
 CUDA_OP(router, const struct router *r);
 CUDA_OP(router_backward, const struct router *r, const float *d_weights, float *d_logits);
@@ -143,6 +156,15 @@ CUDA_OP(embed_backward, int64_t rows, int64_t width, const int32_t *ids, const b
         void *d_table, enum dtype grad_type);
 CUDA_OP(cross_entropy, int64_t rows, int64_t vocab, const float *logits, const int32_t *targets,
         float scale, bf16 *d_logits, double *loss_sum);
+
+CUDA_OP(cross_entropy_in_place, int64_t rows, int64_t vocab, void *logits, enum dtype type,
+        const int32_t *targets, float scale, double *loss_sum);
+CUDA_OP(strip_loss, const struct vocabulary_strip *v, double *loss_sum);
+CUDA_OP(strip_gradient, const struct vocabulary_strip *v, float scale, bf16 *d_logits);
+CUDA_OP(copy_rows, int64_t rows, int64_t width, const bf16 *from, int64_t from_stride, bf16 *to,
+        int64_t to_stride);
+CUDA_OP(rows_to_bf16, int64_t rows, int64_t width, const float *from, int64_t from_stride, bf16 *to,
+        int64_t to_stride);
 
 CUDA_OP(sum_squares, int64_t count, const void *values, enum dtype dtype, double *ret_sum);
 CUDA_OP(adamw, const struct adamw *a);

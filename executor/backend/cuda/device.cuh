@@ -1,4 +1,5 @@
-/* device.cuh - what kernels share, inline: eight bf16 at a time, sums over a warp and a block. */
+/* device.cuh - what kernels share, inline: eight elements at a time, sums over a warp and a block.
+ */
 #ifndef RANKFIT_EXECUTOR_BACKEND_CUDA_DEVICE_CUH
 #define RANKFIT_EXECUTOR_BACKEND_CUDA_DEVICE_CUH
 
@@ -48,6 +49,51 @@ static __device__ __forceinline__ uint4 load_vector(const uint16_t *from)
 static __device__ __forceinline__ void store_vector(uint16_t *to, const uint4 &value)
 {
     *reinterpret_cast<uint4 *>(to) = value;
+}
+
+/* Eight elements, or one, of either type. */
+static __device__ __forceinline__ void load_eight(const float *from, float (&to)[8])
+{
+    float4 low = reinterpret_cast<const float4 *>(from)[0];
+    float4 high = reinterpret_cast<const float4 *>(from)[1];
+    to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
+    to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
+}
+
+static __device__ __forceinline__ void store_eight(float *to, const float (&from)[8])
+{
+    reinterpret_cast<float4 *>(to)[0] = make_float4(from[0], from[1], from[2], from[3]);
+    reinterpret_cast<float4 *>(to)[1] = make_float4(from[4], from[5], from[6], from[7]);
+}
+
+static __device__ __forceinline__ void load_eight(const uint16_t *from, float (&to)[8])
+{
+    unpack(load_vector(from), to);
+}
+
+static __device__ __forceinline__ void store_eight(uint16_t *to, const float (&from)[8])
+{
+    store_vector(to, pack(from));
+}
+
+static __device__ __forceinline__ float load_one(const float *from)
+{
+    return *from;
+}
+
+static __device__ __forceinline__ float load_one(const uint16_t *from)
+{
+    return bf16_to_float(*from);
+}
+
+static __device__ __forceinline__ void store_one(float *to, float value)
+{
+    *to = value;
+}
+
+static __device__ __forceinline__ void store_one(uint16_t *to, float value)
+{
+    *to = bf16_from_float(value);
 }
 
 static __device__ __forceinline__ float warp_sum(float value)

@@ -8,50 +8,6 @@ namespace
 
 constexpr int THREADS = 256;
 
-__device__ __forceinline__ void load_eight(const float *from, float (&to)[8])
-{
-    float4 low = reinterpret_cast<const float4 *>(from)[0];
-    float4 high = reinterpret_cast<const float4 *>(from)[1];
-    to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
-    to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
-}
-
-__device__ __forceinline__ void store_eight(float *to, const float (&from)[8])
-{
-    reinterpret_cast<float4 *>(to)[0] = make_float4(from[0], from[1], from[2], from[3]);
-    reinterpret_cast<float4 *>(to)[1] = make_float4(from[4], from[5], from[6], from[7]);
-}
-
-__device__ __forceinline__ void load_eight(const uint16_t *from, float (&to)[8])
-{
-    unpack(load_vector(from), to);
-}
-
-__device__ __forceinline__ void store_eight(uint16_t *to, const float (&from)[8])
-{
-    store_vector(to, pack(from));
-}
-
-__device__ __forceinline__ float load_one(const float *from)
-{
-    return *from;
-}
-
-__device__ __forceinline__ float load_one(const uint16_t *from)
-{
-    return bf16_to_float(*from);
-}
-
-__device__ __forceinline__ void store_one(float *to, float value)
-{
-    *to = value;
-}
-
-__device__ __forceinline__ void store_one(uint16_t *to, float value)
-{
-    *to = bf16_from_float(value);
-}
-
 __device__ __forceinline__ int64_t thread_place()
 {
     return static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;

@@ -23,13 +23,14 @@ enum {
 extern "C" {
 #endif
 
+/* The weights apply as centre + w. */
 cudaError_t kernel_rmsnorm(cudaStream_t stream, int64_t rows, int64_t width, float eps,
-                           const uint16_t *x, const uint16_t *w, uint16_t *y);
+                           float centre, const uint16_t *x, const uint16_t *w, uint16_t *y);
 /* partial: [blocks, width] floats, blocks >= 1. dw NULL: only dx. */
 cudaError_t kernel_rmsnorm_backward(cudaStream_t stream, int64_t rows, int64_t width, float eps,
-                                    const uint16_t *dy, const uint16_t *x, const uint16_t *w,
-                                    uint16_t *dx, bool accumulate_dx, void *dw, bool is_float,
-                                    float *partial, int blocks);
+                                    float centre, const uint16_t *dy, const uint16_t *x,
+                                    const uint16_t *w, uint16_t *dx, bool accumulate_dx, void *dw,
+                                    bool is_float, float *partial, int blocks);
 /* to[i] += sum over blocks of partial[block, i], i < width, rows of `stride` floats. */
 cudaError_t kernel_add_columns(cudaStream_t stream, int blocks, int64_t width, int64_t stride,
                                const float *partial, void *to, bool is_float);
@@ -94,6 +95,40 @@ cudaError_t kernel_cross_entropy(cudaStream_t stream, int64_t rows, int64_t voca
                                  const float *logits, const int32_t *targets, float scale,
                                  uint16_t *d_logits, double *losses, double *loss_sum,
                                  int64_t *bad);
+
+/* The gradient in the logits' place, of either type. */
+cudaError_t kernel_cross_entropy_in_place(cudaStream_t stream, int64_t rows, int64_t vocab,
+                                          void *logits, bool is_float, const int32_t *targets,
+                                          float scale, double *losses, double *loss_sum,
+                                          int64_t *bad);
+/* Strips, see struct vocabulary_strip. */
+cudaError_t kernel_strip_loss(cudaStream_t stream, int64_t rows, int64_t vocab, int64_t first,
+                              int64_t width, const float *logits, const int32_t *targets,
+                              float *lse, double *losses, double *loss_sum, int64_t *bad);
+cudaError_t kernel_strip_gradient(cudaStream_t stream, int64_t rows, int64_t first, int64_t width,
+                                  const float *logits, const int32_t *targets, const float *lse,
+                                  float scale, uint16_t *d_logits);
+
+/* Rows of `width` elements with their own distances. */
+cudaError_t kernel_rows_to_bf16(cudaStream_t stream, int64_t rows, int64_t width, const float *from,
+                                int64_t from_stride, uint16_t *to, int64_t to_stride);
+cudaError_t kernel_add_bias(cudaStream_t stream, int64_t rows, int64_t width, const uint16_t *bias,
+                            uint16_t *y, int64_t stride);
+/* partial: [blocks, width]. */
+cudaError_t kernel_add_bias_backward(cudaStream_t stream, int64_t rows, int64_t width,
+                                     const uint16_t *dy, int64_t stride, void *d_bias,
+                                     bool is_float, float *partial, int blocks);
+
+/* See struct output_gate; d_o and d_gate in the backward only. */
+struct kernel_gate_args {
+    int64_t rows;
+    int heads, head_dim;
+    int64_t row_stride, head_stride;
+    const uint16_t *o, *gate;
+    uint16_t *og, *d_o, *d_gate;
+};
+cudaError_t kernel_output_gate(cudaStream_t stream, const struct kernel_gate_args *g);
+cudaError_t kernel_output_gate_backward(cudaStream_t stream, const struct kernel_gate_args *g);
 
 /* Any count and alignment from here on. partial: double [KERNEL_SUM_BLOCKS]; *sum is set. */
 cudaError_t kernel_sum_squares(cudaStream_t stream, int64_t count, const void *values,

@@ -20,7 +20,8 @@ __device__ __forceinline__ void load_row(const uint16_t *row, int64_t width, uin
 
 template <int VECTORS, int THREADS>
 __global__ void __launch_bounds__(THREADS)
-    norm(int64_t rows, int64_t width, float eps, const uint16_t *x, const uint16_t *w, uint16_t *y)
+    norm(int64_t rows, int64_t width, float eps, float centre, const uint16_t *x, const uint16_t *w,
+         uint16_t *y)
 {
     __shared__ float room[2][WARP];
     uint4 weight[VECTORS];
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(THREADS)
             unpack(weight[v], scale);
 #pragma unroll
             for (int i = 0; i < 8; i++)
-                value[i] = value[i] * inverse * scale[i];
+                value[i] = value[i] * inverse * (centre + scale[i]);
             if (at < width)
                 store_vector(y + row * width + at, pack(value));
         }
@@ -74,8 +75,9 @@ __device__ __forceinline__ float2 block_sums(float2 value, float2 *room)
  * partial[blockIdx.x]. */
 template <int VECTORS, int THREADS>
 __global__ void __launch_bounds__(THREADS)
-    norm_backward(int64_t rows, int64_t width, float eps, const uint16_t *dy, const uint16_t *x,
-                  const uint16_t *w, uint16_t *dx, bool accumulate, float *partial)
+    norm_backward(int64_t rows, int64_t width, float eps, float centre, const uint16_t *dy,
+                  const uint16_t *x, const uint16_t *w, uint16_t *dx, bool accumulate,
+                  float *partial)
 {
     __shared__ float2 room[2][WARP];
     constexpr bool kept = VECTORS < 4; /* else too many registers: read again, from cache */
@@ -99,7 +101,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 sum.x += value[i] * value[i];
-                sum.y += gradient[i] * scale[i] * value[i];
+                sum.y += gradient[i] * (centre + scale[i]) * value[i];
             }
         }
         sum = block_sums(sum, room[turn]);
@@ -120,7 +122,8 @@ __global__ void __launch_bounds__(THREADS)
             for (int i = 0; i < 8; i++) {
                 float normed = value[i] * inverse;
                 sums[v][i] += gradient[i] * normed;
-                value[i] = before[i] + (gradient[i] * scale[i] - normed * mean) * inverse;
+                value[i] =
+                    before[i] + (gradient[i] * (centre + scale[i]) - normed * mean) * inverse;
             }
             if (at < width)
                 store_vector(dx + row * width + at, pack(value));
@@ -170,25 +173,25 @@ int threads_of(int64_t width)
 } // namespace
 
 cudaError_t kernel_rmsnorm(cudaStream_t stream, int64_t rows, int64_t width, float eps,
-                           const uint16_t *x, const uint16_t *w, uint16_t *y)
+                           float centre, const uint16_t *x, const uint16_t *w, uint16_t *y)
 {
     if (rows == 0)
         return cudaSuccess;
     int threads = threads_of(width);
     unsigned blocks = static_cast<unsigned>(rows < 1 << 16 ? rows : 1 << 16);
     if (width <= THREADS_MAX * 8)
-        norm<1, THREADS_MAX><<<blocks, threads, 0, stream>>>(rows, width, eps, x, w, y);
+        norm<1, THREADS_MAX><<<blocks, threads, 0, stream>>>(rows, width, eps, centre, x, w, y);
     else if (width <= 2 * THREADS_MAX * 8)
-        norm<2, THREADS_MAX><<<blocks, threads, 0, stream>>>(rows, width, eps, x, w, y);
+        norm<2, THREADS_MAX><<<blocks, threads, 0, stream>>>(rows, width, eps, centre, x, w, y);
     else
-        norm<4, THREADS_WIDE><<<blocks, threads, 0, stream>>>(rows, width, eps, x, w, y);
+        norm<4, THREADS_WIDE><<<blocks, threads, 0, stream>>>(rows, width, eps, centre, x, w, y);
     return cudaGetLastError();
 }
 
 cudaError_t kernel_rmsnorm_backward(cudaStream_t stream, int64_t rows, int64_t width, float eps,
-                                    const uint16_t *dy, const uint16_t *x, const uint16_t *w,
-                                    uint16_t *dx, bool accumulate_dx, void *dw, bool is_float,
-                                    float *partial, int blocks)
+                                    float centre, const uint16_t *dy, const uint16_t *x,
+                                    const uint16_t *w, uint16_t *dx, bool accumulate_dx, void *dw,
+                                    bool is_float, float *partial, int blocks)
 {
     if (rows == 0)
         return cudaSuccess;
@@ -196,14 +199,14 @@ cudaError_t kernel_rmsnorm_backward(cudaStream_t stream, int64_t rows, int64_t w
     int used = rows < blocks ? static_cast<int>(rows) : blocks;
     float *sums = dw ? partial : nullptr;
     if (width <= THREADS_MAX * 8)
-        norm_backward<1, THREADS_MAX>
-            <<<used, threads, 0, stream>>>(rows, width, eps, dy, x, w, dx, accumulate_dx, sums);
+        norm_backward<1, THREADS_MAX><<<used, threads, 0, stream>>>(rows, width, eps, centre, dy, x,
+                                                                    w, dx, accumulate_dx, sums);
     else if (width <= 2 * THREADS_MAX * 8)
-        norm_backward<2, THREADS_MAX>
-            <<<used, threads, 0, stream>>>(rows, width, eps, dy, x, w, dx, accumulate_dx, sums);
+        norm_backward<2, THREADS_MAX><<<used, threads, 0, stream>>>(rows, width, eps, centre, dy, x,
+                                                                    w, dx, accumulate_dx, sums);
     else
-        norm_backward<4, THREADS_WIDE>
-            <<<used, threads, 0, stream>>>(rows, width, eps, dy, x, w, dx, accumulate_dx, sums);
+        norm_backward<4, THREADS_WIDE><<<used, threads, 0, stream>>>(rows, width, eps, centre, dy,
+                                                                     x, w, dx, accumulate_dx, sums);
     cudaError_t status = cudaGetLastError();
     if (status != cudaSuccess || !dw)
         return status;

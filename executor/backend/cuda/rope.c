@@ -3,8 +3,6 @@
 
 #include <math.h>
 
-enum { BLOCKS_EACH = 4 };
-
 static int check_rope(const struct rope *r, struct diag_list *reterr)
 {
     const void *const pointers[] = { r->qkv, r->q, r->k, r->q_norm, r->k_norm };
@@ -60,7 +58,7 @@ int cuda_rope_backward(struct backend *b, enum stream s, const struct rope_gradi
     struct cuda *c = (struct cuda *)b;
     const struct rope *r = &g->forward;
     int64_t width = 2 * (int64_t)r->head_dim;
-    int blocks = BLOCKS_EACH * c->multiprocessors;
+    int blocks = cuda_sum_blocks(c, width);
     const void *const gradient[] = { g->dqkv };
     if (check_rope(r, reterr) != 0 ||
         cuda_check_rows("rope backward", r->head_dim, gradient, 1, reterr) != 0)

@@ -71,3 +71,32 @@ int cuda_embed_backward(struct backend *b, enum stream s, int64_t rows, int64_t 
                                             grad_type == DTYPE_FP32),
                       "embedding backward", reterr);
 }
+
+int cuda_copy_rows(struct backend *b, enum stream s, int64_t rows, int64_t width, const bf16 *from,
+                   int64_t from_stride, bf16 *to, int64_t to_stride, struct diag_list *reterr)
+{
+    const struct cuda *c = (const struct cuda *)b;
+    if (rows == 0 || width == 0)
+        return 0;
+    return cuda_check(cudaMemcpy2DAsync(to, (size_t)to_stride * sizeof *to, from,
+                                        (size_t)from_stride * sizeof *from,
+                                        (size_t)width * sizeof *to, (size_t)rows,
+                                        cudaMemcpyDeviceToDevice, c->streams[s]),
+                      "cudaMemcpy2DAsync", reterr);
+}
+
+int cuda_rows_to_bf16(struct backend *b, enum stream s, int64_t rows, int64_t width,
+                      const float *from, int64_t from_stride, bf16 *to, int64_t to_stride,
+                      struct diag_list *reterr)
+{
+    const struct cuda *c = (const struct cuda *)b;
+    const void *const pointers[] = { from, to };
+    if (cuda_check_rows("rounding of rows", width, pointers, 2, reterr) != 0)
+        return -1;
+    if (from_stride % 4 != 0 || to_stride % 8 != 0)
+        return cuda_refuse(reterr, "rounding of rows %lld and %lld apart: not multiples of 8",
+                           (long long)from_stride, (long long)to_stride);
+    return cuda_check(
+        kernel_rows_to_bf16(c->streams[s], rows, width, from, from_stride, to, to_stride),
+        "rounding of rows", reterr);
+}

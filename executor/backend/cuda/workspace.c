@@ -1,5 +1,8 @@
 #include "executor/backend/cuda/cuda.h"
 
+/* Blocks a multiprocessor that leave partial sums: enough to fill it, few enough to sum. */
+enum { BLOCKS_EACH = 4 };
+
 static int no_workspace(const char *operation, struct diag_list *reterr)
 {
     return cuda_refuse(reterr, "%s: no workspace is set", operation);
@@ -38,6 +41,13 @@ struct cuda_ledger *cuda_ledger(struct cuda *c, enum stream s, const char *opera
     }
     char *first = c->workspace + CUDA_PANELS * CUDA_PANEL_BYTES + STREAM_COUNT * CUDA_SCRATCH_BYTES;
     return (struct cuda_ledger *)(void *)first + s;
+}
+
+int cuda_sum_blocks(const struct cuda *c, int64_t width)
+{
+    int64_t most = (int64_t)CUDA_SCRATCH_BYTES / (4 * width);
+    int64_t wanted = (int64_t)BLOCKS_EACH * c->multiprocessors;
+    return (int)(wanted < most ? wanted : most > 0 ? most : 1);
 }
 
 int cuda_read_back(struct cuda *c, enum stream s, const void *from, uint64_t bytes,

@@ -7,6 +7,7 @@
 void cases_norm(struct pair *p);
 void cases_rope(struct pair *p);
 void cases_activation(struct pair *p);
+void cases_gate(struct pair *p);
 void cases_route(struct pair *p);
 void cases_rows(struct pair *p);
 void cases_loss(struct pair *p);

@@ -31,6 +31,23 @@ static void backward(struct pair *p, int64_t rows, int64_t width, bool accumulat
     pair_compare(p, "dw", &dw, kind == KIND_FP32 ? SUMMED : ROUNDED);
 }
 
+static void centred(struct pair *p, int64_t rows, int64_t width)
+{
+    pair_case(p, "rmsnorm_centred", "%lld x %lld", (long long)rows, (long long)width);
+    struct array x = pair_random(p, KIND_BF16, rows * width, 2);
+    struct array w = pair_random(p, KIND_BF16, width, 0.2);
+    struct array y = pair_poison(p, KIND_BF16, rows * width);
+    struct array dy = pair_random(p, KIND_BF16, rows * width, 1);
+    struct array dx = pair_poison(p, KIND_BF16, rows * width);
+    struct array dw = pair_random(p, KIND_FP32, width, 1);
+    PAIR_RUN(p, rmsnorm_centred, rows, width, 1e-6, x.at[side], w.at[side], y.at[side]);
+    pair_compare(p, "y", &y, ROUNDED);
+    PAIR_RUN(p, rmsnorm_centred_backward, rows, width, 1e-6, dy.at[side], x.at[side], w.at[side],
+             dx.at[side], false, dw.at[side], DTYPE_FP32);
+    pair_compare(p, "dx", &dx, ROUNDED);
+    pair_compare(p, "dw", &dw, SUMMED);
+}
+
 /* The same input twice gives the same bits: the sums of blocks have a fixed order. */
 static void repeat(struct pair *p, int64_t rows, int64_t width)
 {
@@ -63,5 +80,6 @@ void cases_norm(struct pair *p)
         backward(p, shapes[i][0], shapes[i][1], false, DTYPE_FP32);
         backward(p, shapes[i][0], shapes[i][1], true, DTYPE_BF16);
     }
+    centred(p, 100, 2048);
     repeat(p, 5000, 2048);
 }

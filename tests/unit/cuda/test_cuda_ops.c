@@ -12,6 +12,7 @@ static const struct {
     { "norm", cases_norm },
     { "rope", cases_rope },
     { "activation", cases_activation },
+    { "gate", cases_gate },
     { "route", cases_route },
     { "rows", cases_rows },
     { "loss", cases_loss },
