@@ -36,6 +36,14 @@ static inline enum owner kept_owner(enum keep keep, enum owner own)
     return keep == KEEP_SAVED ? OWNER_LAYER_SAVED : own;
 }
 
+/* The experts that every token of a step chose, by its index in the global batch: given to the
+ * router in place of its own choice, or noted from it. */
+struct choice_book {
+    int top_k;
+    uint64_t tokens;
+    int32_t **layers; /* [layer], each [tokens, top_k]; NULL for a layer without experts */
+};
+
 struct work {
     const struct plan *plan;
     struct backend *backend;
@@ -44,8 +52,10 @@ struct work {
     struct diag_list *errors;
     bool dry, failed;
     uint64_t seed;
-    struct routed_rows *routed;   /* [micro_batch * layers + layer], largest received so far */
-    double communication_seconds; /* spent in fabric calls since it was last zeroed */
+    struct routed_rows *routed;      /* [micro_batch * layers + layer], largest received so far */
+    const struct choice_book *given; /* NULL: the plan's routing decides */
+    struct choice_book *noted;       /* NULL: nobody asks; else this rank's tokens are filled in */
+    double communication_seconds;    /* spent in fabric calls since it was last zeroed */
 };
 
 /* Memory for `bytes`, or for a tensor [rows, width]; for routed rows, whose number is known only at

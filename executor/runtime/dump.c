@@ -1,6 +1,7 @@
 #include "executor/runtime/dump.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "executor/runtime/whole.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -54,102 +55,35 @@ static void widen(const void *from, enum dtype dtype, uint64_t count, float *to)
         to[i] = bf16_value(((const uint16_t *)from)[i]);
 }
 
-/* What each rank holds, at rank 0: texts[rank], to be freed by free_texts. */
-static char **gather(struct work *w, const void *host, uint64_t bytes)
+struct gradient_copies {
+    struct work *work;
+    struct dump *dump;
+};
+
+static int keep_copy(void *context, const struct whole_copy *copy)
 {
-    struct fabric *f = w->mesh->fabric;
-    char **texts = calloc((size_t)f->world, sizeof *texts);
-    uint64_t *sizes = calloc((size_t)f->world, sizeof *sizes);
+    const struct gradient_copies *to = context;
+    enum dtype dtype = to->work->plan->choices.primitives.grad_dtype;
+    float *values =
+        add_tensor(to->dump, copy->name, copy->tensor->facts.axes, copy->tensor->facts.shape);
 
-    if (!texts || !sizes)
-        no_memory(w);
-    else
-        work_note(w, f->ops->gather_text(f->all, host, bytes, texts, sizes, w->errors));
-    free(sizes);
-    return texts;
-}
-
-static void free_texts(struct work *w, char **texts)
-{
-    for (int i = 0; texts && i < w->mesh->fabric->world; i++)
-        free(texts[i]);
-    free(texts);
-}
-
-/* Index of `rank` among the ranks that share its state. */
-static int shard_index(const struct layout *l, enum mesh mesh, int rank)
-{
-    if (mesh == MESH_EXPERT)
-        return layout_coordinate(l, AXIS_E_FSDP, rank);
-    return layout_coordinate(l, AXIS_CP, rank) + l->cp * layout_coordinate(l, AXIS_FSDP, rank);
-}
-
-/* The parts of all ep ranks, whole, one after another. */
-static float *assemble(struct work *w, const struct state_part *part, enum mesh mesh,
-                       char *const *texts)
-{
-    const struct layout *l = w->mesh->layout;
-    enum dtype dtype = w->plan->choices.primitives.grad_dtype;
-    uint64_t spread = mesh == MESH_EXPERT ? (uint64_t)l->ep : 1;
-    float *whole = calloc(spread * part->padded, sizeof *whole);
-
-    if (!whole) {
-        no_memory(w);
-        return NULL;
-    }
-    for (int rank = 0; rank < w->mesh->fabric->world; rank++) {
-        uint64_t ep = mesh == MESH_EXPERT ? (uint64_t)layout_coordinate(l, AXIS_EP, rank) : 0;
-        uint64_t index = part->shards > 1 ? (uint64_t)shard_index(l, mesh, rank) : 0;
-        widen(texts[rank], dtype, part->slice, whole + ep * part->padded + index * part->slice);
-    }
-    return whole;
-}
-
-static void copy_tensors(struct work *w, const struct state_unit *unit, enum mesh mesh,
-                         const float *whole, struct dump *ret)
-{
-    int spread = mesh == MESH_EXPERT ? w->mesh->layout->ep : 1;
-    uint64_t padded = unit->parts[mesh].padded;
-
-    for (int i = 0; i < unit->tensor_count; i++) {
-        struct state_tensor tensor = unit->tensors[i];
-        for (int c = 0; tensor.mesh == mesh && c < spread * tensor.copies; c++) {
-            char name[128];
-            tensor.first_copy = 0;
-            state_tensor_name(&tensor, c, name, sizeof name);
-            float *values = add_tensor(ret, name, tensor.facts.axes, tensor.facts.shape);
-            if (!values) {
-                no_memory(w);
-                return;
-            }
-            const float *from = whole + (uint64_t)(c / tensor.copies) * padded + tensor.offset +
-                                (uint64_t)(c % tensor.copies) * tensor.stride;
-            memcpy(values, from, tensor.elements * sizeof *values);
-        }
-    }
+    if (!values)
+        return no_memory(to->work);
+    widen(copy->values, dtype, copy->tensor->elements, values);
+    return 0;
 }
 
 static void dump_part(struct trainer *t, struct state_unit *unit, enum mesh mesh, struct dump *ret)
 {
     struct work *w = &t->work;
     const struct state_part *part = &unit->parts[mesh];
-    uint64_t bytes = part->slice * dtype_bytes(w->plan->choices.primitives.grad_dtype);
-    char *host = malloc(bytes + 1);
+    struct gradient_copies copies = { w, ret };
+    uint64_t bytes = dtype_bytes(w->plan->choices.primitives.grad_dtype);
+    void *whole = whole_gather(w, part, mesh, state_gradient_slice(&t->state, part), bytes);
 
-    if (!host) {
-        no_memory(w);
-        return;
-    }
-    WORK_OP(w, download, host, state_gradient_slice(&t->state, part), bytes);
-    char **texts = w->failed ? NULL : gather(w, host, bytes);
-    if (!w->failed && w->mesh->fabric->rank == 0) {
-        float *whole = assemble(w, part, mesh, texts);
-        if (whole)
-            copy_tensors(w, unit, mesh, whole, ret);
-        free(whole);
-    }
-    free_texts(w, texts);
-    free(host);
+    if (whole)
+        (void)whole_each(w, unit, mesh, whole, bytes, keep_copy, &copies);
+    free(whole);
 }
 
 int dump_gradients(struct trainer *t, struct dump *ret)
@@ -192,7 +126,7 @@ int dump_hidden(struct trainer *t, struct dump *ret)
     const uint64_t shape[2] = { (uint64_t)plan->global_batch * plan->seq_tokens,
                                 (uint64_t)plan->model.hidden };
 
-    char **texts = gather(w, t->hidden, bytes);
+    char **texts = whole_texts(w, t->hidden, bytes);
     if (!w->failed && t->mesh.fabric->rank == 0) {
         float *values = add_tensor(ret, dump_hidden_name, 2, shape);
         if (values)
@@ -200,7 +134,7 @@ int dump_hidden(struct trainer *t, struct dump *ret)
         else
             no_memory(w);
     }
-    free_texts(w, texts);
+    whole_texts_free(w, texts);
     return w->failed ? -1 : 0;
 }
 

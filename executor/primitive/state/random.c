@@ -33,3 +33,18 @@ float state_random_normal(uint64_t key, uint64_t element)
     double radius = sqrt(-2 * log(uniform(key, 2 * element + 1)));
     return (float)(deviation * radius * cos(two_pi * uniform(key, 2 * element + 2)));
 }
+
+int state_random_read(void *context, const struct state_range *range, float *ret,
+                      struct diag_list *reterr)
+{
+    const uint64_t *seed = context;
+    char name[128];
+
+    (void)reterr;
+    state_tensor_name(range->tensor, range->copy, name, sizeof name);
+    uint64_t key = state_random_key(*seed, name);
+    bool ones = state_tensor_is_norm(range->tensor);
+    for (uint64_t i = 0; i < range->count; i++)
+        ret[i] = ones ? 1 : state_random_normal(key, range->from + i);
+    return 0;
+}

@@ -83,35 +83,32 @@ bf16 *state_weight_slice(const struct state *state, const struct state_part *par
     return element_at(part->weights.data, part->gathered ? 0 : part->slice_first, sizeof(bf16));
 }
 
-/* Elements [from, to) of one copy, those of the part's slice, into master; by way of a host buffer
- * of CHUNK_ELEMENTS. `place` is where the copy begins in the part. */
+/* Values of one copy, those of the part's slice, into master; by way of a host buffer of
+ * CHUNK_ELEMENTS. `place` is where the copy begins in the part. */
 static void fill_copy(struct work *w, const struct state_part *part,
-                      const struct state_tensor *tensor, int copy, float *chunk)
+                      const struct state_tensor *tensor, int copy,
+                      const struct state_source *source, float *chunk)
 {
-    char name[128];
     uint64_t place = tensor->offset + (uint64_t)copy * tensor->stride;
     uint64_t slice_end = part->slice_first + part->slice;
-
-    state_tensor_name(tensor, copy, name, sizeof name);
-    uint64_t key = state_random_key(w->seed, name);
-    bool ones = state_tensor_is_norm(tensor);
     uint64_t from = part->slice_first > place ? part->slice_first - place : 0;
     uint64_t to = slice_end > place ? slice_end - place : 0;
+
     if (to > tensor->elements)
         to = tensor->elements;
-    while (from < to) {
+    while (from < to && work_runs(w)) {
         uint64_t count = to - from < CHUNK_ELEMENTS ? to - from : CHUNK_ELEMENTS;
-        for (uint64_t i = 0; i < count; i++)
-            chunk[i] = ones ? 1 : state_random_normal(key, from + i);
+        const struct state_range range = { tensor, copy, from, count };
         float *master =
             element_at(part->master.data, place + from - part->slice_first, sizeof(float));
+        work_note(w, source->read(source->context, &range, chunk, w->errors));
         WORK_OP(w, upload, master, chunk, count * sizeof(float));
         from += count;
     }
 }
 
 static void initialise_part(struct state *state, struct state_unit *unit, enum mesh mesh,
-                            float *chunk)
+                            const struct state_source *source, float *chunk)
 {
     struct work *w = state->work;
     struct state_part *part = &unit->parts[mesh];
@@ -122,11 +119,11 @@ static void initialise_part(struct state *state, struct state_unit *unit, enum m
     WORK_OP(w, zero, part->moments.data, part->moments.bytes);
     for (int i = 0; i < unit->tensor_count; i++)
         for (int copy = 0; unit->tensors[i].mesh == mesh && copy < unit->tensors[i].copies; copy++)
-            fill_copy(w, part, &unit->tensors[i], copy, chunk);
+            fill_copy(w, part, &unit->tensors[i], copy, source, chunk);
     WORK_OP(w, to_bf16, (int64_t)part->slice, part->master.data, state_weight_slice(state, part));
 }
 
-void state_initialise(struct state *state)
+void state_initialise_from(struct state *state, const struct state_source *source)
 {
     float *chunk = malloc(CHUNK_ELEMENTS * sizeof *chunk);
     if (!chunk) {
@@ -135,7 +132,13 @@ void state_initialise(struct state *state)
     }
     for (int i = 0; i < state->unit_count; i++)
         for (int mesh = 0; mesh < 2; mesh++)
-            initialise_part(state, &state->units[i], (enum mesh)mesh, chunk);
+            initialise_part(state, &state->units[i], (enum mesh)mesh, source, chunk);
     free(chunk);
     state_spread_weights(state);
+}
+
+void state_initialise(struct state *state)
+{
+    const struct state_source source = { state_random_read, &state->work->seed };
+    state_initialise_from(state, &source);
 }

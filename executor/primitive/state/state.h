@@ -113,6 +113,21 @@ void state_close(struct state *state);
 void state_resident(struct state *state);
 void state_initialise(struct state *state);
 
+/* Elements from .. from + count - 1 of one copy of a tensor. */
+struct state_range {
+    const struct state_tensor *tensor;
+    int copy;
+    uint64_t from, count;
+};
+/* Where values come from: `read` fills ret in host memory. */
+struct state_source {
+    int (*read)(void *context, const struct state_range *range, float *ret,
+                struct diag_list *reterr);
+    void *context;
+};
+/* Master from the source, weights = bf16(master), moments zero. */
+void state_initialise_from(struct state *state, const struct state_source *source);
+
 static inline int state_layer_unit(int layer)
 {
     return 1 + layer;
@@ -156,6 +171,9 @@ int state_table_fill(struct state *state);
 /* random.c: N(0, 0.02) as a function of seed, name and element; 1 for norms. */
 uint64_t state_random_key(uint64_t seed, const char *tensor_name);
 float state_random_normal(uint64_t key, uint64_t element);
+/* A state_source's read; context: the seed, a uint64_t. */
+int state_random_read(void *context, const struct state_range *range, float *ret,
+                      struct diag_list *reterr);
 /* The name of a copy: "{e}" replaced by the expert's index. */
 void state_tensor_name(const struct state_tensor *tensor, int copy, char *ret, size_t size);
 bool state_tensor_is_norm(const struct state_tensor *tensor);
