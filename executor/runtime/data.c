@@ -98,6 +98,11 @@ void data_close(struct data *data)
     memset(data, 0, sizeof *data);
 }
 
+static uint64_t stride_of(const struct data *data, uint64_t seq_tokens)
+{
+    return data->stride ? data->stride : seq_tokens;
+}
+
 /* Every sequence draws from its own counter. */
 static int32_t drawn_token(const struct data *data, uint64_t index, uint64_t place)
 {
@@ -121,7 +126,7 @@ static int32_t token_of(const struct data *data, uint64_t index, uint64_t first,
 void data_sequence(const struct data *data, uint64_t index, uint64_t seq_tokens, int32_t *ret_ids,
                    int32_t *ret_targets)
 {
-    uint64_t first = data->map ? index * seq_tokens % (data->tokens - seq_tokens) : 0;
+    uint64_t first = data->map ? index * stride_of(data, seq_tokens) % (data->tokens - seq_tokens) : 0;
     int32_t token = token_of(data, index, first, 0);
 
     for (uint64_t i = 0; i < seq_tokens; i++) {

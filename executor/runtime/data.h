@@ -16,6 +16,8 @@ struct data {
     enum data_format format;
     const void *map; /* NULL: drawn */
     uint64_t bytes, tokens;
+    uint64_t stride; /* of a map: tokens from one sequence's first to the next one's; 0: as long as
+                        a sequence */
     uint64_t seed;
     int64_t vocab;
 };

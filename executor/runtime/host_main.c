@@ -6,8 +6,10 @@
 #include "executor/runtime/options.h"
 #include "executor/runtime/question.h"
 #include "executor/runtime/record.h"
+#include "executor/runtime/replay.h"
 #include "executor/runtime/trainer.h"
 #include "executor/runtime/versions.h"
+#include "executor/runtime/weights.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +26,8 @@ struct host_run {
     struct trainer trainer;
     struct record record;
     struct dump dump;
+    struct safetensors *weights; /* NULL: drawn from the seed */
+    struct replay replay;
     struct diag_list errors;
 };
 
@@ -64,7 +68,7 @@ static bool any_errors(struct host_run *run)
     return lowest < f->world;
 }
 
-static void open_data(struct host_run *run)
+static void open_inputs(struct host_run *run)
 {
     const struct run_options *o = &run->options;
     const struct plan *plan = &run->plan;
@@ -73,6 +77,10 @@ static void open_data(struct host_run *run)
     if (o->data)
         (void)data_open(&run->data, o->data, o->data_format, plan->seq_tokens, plan->model.vocab,
                         &run->errors);
+    if (o->weights)
+        (void)weights_open(o->weights, &plan->model, &run->weights, &run->errors);
+    if (o->replay)
+        (void)replay_open(o->replay, plan, &run->replay, &run->errors);
 }
 
 /* Everything that can be wrong with the question. */
@@ -80,11 +88,13 @@ static bool question_is_wrong(struct host_run *run)
 {
     if (plan_load(run->options.plan, &run->plan, &run->errors) == 0) {
         (void)question_check_host(&run->plan, run->options.plan, run->fabric->world, &run->errors);
-        open_data(run);
+        open_inputs(run);
     }
     (void)question_check_output(run->options.measurement, &run->errors);
     if (run->options.dump)
         (void)question_check_output(run->options.dump, &run->errors);
+    if (run->options.save)
+        (void)question_check_output(run->options.save, &run->errors);
     return any_errors(run);
 }
 
@@ -105,6 +115,9 @@ static void start(struct host_run *run)
         trainer_open(t, &run->plan, run->fabric, run->backend, &run->data,
                      (uint64_t)run->options.seed, &run->errors) != 0)
         fail_all(run);
+    if (run->weights && weights_load(t, run->weights) != 0)
+        fail_all(run);
+    t->work.given = run->options.replay ? &run->replay.book : NULL;
     (void)text_copy(run->record.backend, sizeof run->record.backend, run->backend->ops->name);
     record_host_device(run->record.device, sizeof run->record.device);
     versions_describe(run->record.versions, sizeof run->record.versions);
@@ -158,11 +171,19 @@ static void train(struct host_run *run)
     }
 }
 
+static void save(struct host_run *run)
+{
+    if (run->options.save && weights_save(&run->trainer, run->options.save) != 0)
+        fail_all(run);
+}
+
 static void finish(struct host_run *run)
 {
     trainer_close(&run->trainer);
     record_close(&run->record);
     dump_done(&run->dump);
+    replay_close(&run->replay);
+    safetensors_close(run->weights);
     data_close(&run->data);
     if (run->backend)
         run->backend->ops->close(run->backend);
@@ -182,6 +203,7 @@ static enum status run_host(struct host_run *run, int argc, char *const *argv)
         return STATUS_WRONG_QUESTION;
     start(run);
     train(run);
+    save(run);
     return STATUS_DONE;
 }
 

@@ -7,7 +7,8 @@
 
 const char run_options_usage[] =
     "usage: rankfit-host PLAN --measurement FILE [--data FILE] [--data-format bytes|u32]\n"
-    "                    [--steps N] [--seed N] [--dump FILE]\n"
+    "                    [--steps N] [--seed N] [--weights FILE|DIR] [--save FILE]\n"
+    "                    [--replay FILE] [--dump FILE]\n"
     "Runs the plan's training step on this machine's processors, one process a rank\n"
     "(mpirun -n WORLD rankfit-host ...; `rankfit run PLAN` does so).\n"
     "  --measurement FILE   what was measured (YAML for .yaml and .yml, JSON otherwise)\n"
@@ -15,6 +16,10 @@ const char run_options_usage[] =
     "  --data-format FORM   bytes (default): each byte a token; u32: 32-bit tokens\n"
     "  --steps N            training steps (3)\n"
     "  --seed N             of first weights, drawn tokens and routing profiles (0)\n"
+    "  --weights FILE|DIR   first weights (safetensors, Hugging Face names); drawn without it\n"
+    "  --save FILE          trained weights in bf16 (safetensors)\n"
+    "  --replay FILE        experts of each token: choices.LAYER (safetensors, I32), at every "
+    "step\n"
     "  --dump FILE          gradients and final hidden states of the first step (safetensors)\n";
 
 enum option_type { OPTION_TEXT, OPTION_INT, OPTION_FORMAT };
@@ -32,6 +37,9 @@ static const struct option_row option_rows[] = {
     { "data-format", OPTION_FORMAT, offsetof(struct run_options, data_format), 0, 0 },
     { "steps", OPTION_INT, offsetof(struct run_options, steps), 1, 1000000 },
     { "seed", OPTION_INT, offsetof(struct run_options, seed), 0, INT64_MAX },
+    { "weights", OPTION_TEXT, offsetof(struct run_options, weights), 0, 0 },
+    { "save", OPTION_TEXT, offsetof(struct run_options, save), 0, 0 },
+    { "replay", OPTION_TEXT, offsetof(struct run_options, replay), 0, 0 },
     { "dump", OPTION_TEXT, offsetof(struct run_options, dump), 0, 0 },
 };
 enum { OPTION_COUNT = sizeof option_rows / sizeof *option_rows };

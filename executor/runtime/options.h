@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 struct run_options {
-    const char *plan, *measurement, *data, *dump;
+    const char *plan, *measurement, *data, *dump, *weights, *save, *replay;
     enum data_format data_format;
     int64_t steps, seed;
     bool help;

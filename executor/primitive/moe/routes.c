@@ -57,6 +57,20 @@ static int no_memory(struct work *w)
     return diag_error(w->errors, (struct pos){ 0 }, "no memory left for routes");
 }
 
+/* The experts of one token: from the book, else drawn from the profile. */
+static void choose(const struct moe_call *call, uint64_t token, int32_t *ret)
+{
+    const struct work *w = call->state->work;
+    int top_k = w->plan->model.moe.top_k;
+
+    if (w->given)
+        memcpy(ret, w->given->layers[call->layer] + token * (uint64_t)top_k,
+               (size_t)top_k * sizeof *ret);
+    else
+        routing_draw(&w->plan->routing, w->seed, call->layer, token, top_k,
+                     w->plan->model.moe.experts, ret);
+}
+
 bool moe_give_choices(const struct moe_call *call)
 {
     struct work *w = call->state->work;
@@ -64,7 +78,7 @@ bool moe_give_choices(const struct moe_call *call)
     const struct moe *moe = &plan->model.moe;
     int64_t sent = moe_sent_rows(call);
 
-    if (plan->routing.kind == ROUTING_NATURAL)
+    if (!w->given && plan->routing.kind == ROUTING_NATURAL)
         return false;
     if (!work_runs(w))
         return true;
@@ -74,11 +88,32 @@ bool moe_give_choices(const struct moe_call *call)
         return true;
     }
     for (int64_t i = 0; i < call->batch->tokens; i++)
-        routing_draw(&plan->routing, w->seed, call->layer, call->batch->first_token + (uint64_t)i,
-                     moe->top_k, moe->experts, choices + i * moe->top_k);
+        choose(call, call->batch->first_token + (uint64_t)i, choices + i * moe->top_k);
     WORK_OP(w, upload, call->saved->choices.data, choices, (uint64_t)sent * sizeof(int32_t));
     free(choices);
     return true;
+}
+
+/* What the router chose, into the book of who asks. */
+static void note_choices(const struct moe_call *call)
+{
+    struct work *w = call->state->work;
+    size_t top_k = (size_t)w->plan->model.moe.top_k;
+    size_t tokens = (size_t)call->batch->tokens;
+    int32_t *choices = w->noted ? calloc(tokens * top_k, sizeof *choices) : NULL;
+
+    if (!w->noted)
+        return;
+    if (!choices) {
+        no_memory(w);
+        return;
+    }
+    WORK_OP(w, download, choices, call->saved->choices.data, tokens * top_k * sizeof *choices);
+    work_sync(w);
+    for (size_t i = 0; i < tokens; i++)
+        memcpy(w->noted->layers[call->layer] + (call->batch->first_token + i) * top_k,
+               choices + i * top_k, top_k * sizeof *choices);
+    free(choices);
 }
 
 /* Load statistics: the largest arrival of each layer and micro-batch. */
@@ -105,6 +140,7 @@ void moe_plan_exchange(const struct moe_call *call)
     s->received = shape.exchanges ? (int64_t)w->plan->dispatch_bound_rows : shape.sent;
     if (!work_runs(w))
         return;
+    note_choices(call);
     WORK_FABRIC(w, exchange_counts, w->mesh->groups[MESH_EXPERTS], s->counts, s->arrivals, local);
     for (int p = 0; p < ep; p++) {
         s->send_rows[p] = s->recv_rows[p] = 0;
