@@ -71,12 +71,12 @@ static void update(const struct adamw *a, float first_left, float second_left)
 {
     float kept = 1.0F - a->rate * a->decay;
     float rate = a->rate / first_left;
-    float inverse_root = 1.0F / sqrtf(second_left);
+    float root = sqrtf(second_left);
     for (int64_t i = 0; i < a->count; i++) {
         float g = load(a->gradient, a->grad_type, i) * a->scale;
         float m = a->beta1 * a->moment1[i] + (1.0F - a->beta1) * g;
         float v = a->beta2 * a->moment2[i] + (1.0F - a->beta2) * (g * g);
-        float master = a->master[i] * kept - rate * m / (sqrtf(v) * inverse_root + a->epsilon);
+        float master = a->master[i] * kept - rate * m / (sqrtf(v) / root + a->epsilon);
         a->moment1[i] = m;
         a->moment2[i] = v;
         a->master[i] = master;
