@@ -34,6 +34,14 @@ static json_t *items_to_json(const struct measured_rank *rank)
     return items;
 }
 
+static json_t *chunks_to_json(const struct routed_rows *rows)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < rows->chunk_count; i++)
+        json_array_append_new(list, json_integer((json_int_t)rows->chunk_rows_received[i]));
+    return list;
+}
+
 static json_t *routed_to_json(const struct measured_rank *rank)
 {
     json_t *routed = json_array();
@@ -44,6 +52,8 @@ static json_t *routed_to_json(const struct measured_rank *rank)
         json_object_set_new(entry, "micro_batch", json_integer(rows->micro_batch));
         set_bytes(entry, "rows_sent", rows->rows_sent);
         set_bytes(entry, "rows_received", rows->rows_received);
+        if (rows->chunk_count > 0)
+            json_object_set_new(entry, "chunk_rows_received", chunks_to_json(rows));
         json_array_append_new(routed, entry);
     }
     return routed;
@@ -163,6 +173,27 @@ static void read_items(const struct node *map, struct measured_rank *ret, struct
     }
 }
 
+/* Optional: files of plain schedules, and older ones, have none. */
+static void read_chunks(struct pool *pool, const struct node *map, struct routed_rows *ret,
+                        struct diag_list *reterr)
+{
+    const struct node *list = NULL;
+    if (node_list(map, "chunk_rows_received", &list, reterr) <= 0 || !list || list->count == 0)
+        return;
+    ret->chunk_rows_received = pool_alloc(pool, list->count * sizeof *ret->chunk_rows_received);
+    if (!ret->chunk_rows_received) {
+        diag_error(reterr, list->at, "no memory left");
+        return;
+    }
+    for (const struct node *entry = list->child; entry; entry = entry->next) {
+        if (entry->kind != NODE_INT || entry->integer < 0)
+            diag_error(reterr, entry->at, "'chunk_rows_received' holds counts of rows, this is %s",
+                       node_kind_name(entry->kind));
+        else
+            ret->chunk_rows_received[ret->chunk_count++] = (uint64_t)entry->integer;
+    }
+}
+
 static void read_routed(struct pool *pool, const struct node *map, struct measured_rank *ret,
                         struct diag_list *reterr)
 {
@@ -182,6 +213,7 @@ static void read_routed(struct pool *pool, const struct node *map, struct measur
         read_int(entry, "micro_batch", &rows->micro_batch, reterr);
         read_bytes(entry, "rows_sent", &rows->rows_sent, reterr);
         read_bytes(entry, "rows_received", &rows->rows_received, reterr);
+        read_chunks(pool, entry, rows, reterr);
         ret->routed_count++;
     }
 }

@@ -14,6 +14,8 @@
 struct routed_rows {
     int layer, micro_batch;
     uint64_t rows_sent, rows_received;
+    size_t chunk_count; /* of a chunked schedule; 0: not told */
+    uint64_t *chunk_rows_received;
 };
 
 enum phase_time {

@@ -1,6 +1,6 @@
 /* fabric.h - how ranks exchange data: groups and collectives, as one table a fabric fills. MPI on
  * the host; NCCL and the rehearsal fit the same table. Pointers are arena memory unless said
- * otherwise; calls complete before returning, except all_gather_start. 0 or -1 with a diagnostic
+ * otherwise; calls complete before returning, except those that end in _start. 0 or -1 with a diagnostic
  * that names rank and operation. */
 #ifndef RANKFIT_EXECUTOR_FABRIC_FABRIC_H
 #define RANKFIT_EXECUTOR_FABRIC_FABRIC_H
@@ -14,7 +14,7 @@ struct fabric;
 struct group; /* an ordered set of ranks; a group of one costs nothing and all its calls are copies
                */
 
-struct transfer; /* an all-gather under way */
+struct transfer; /* a collective under way */
 
 struct fabric_ops {
     const char *name;
@@ -57,6 +57,12 @@ struct fabric_ops {
      * one after another, added over the group in member order in fp32. */
     int (*reduce_blocks)(struct group *g, const void *send, void *recv, uint64_t block_elements,
                          int blocks, const int *places, enum dtype dtype, struct diag_list *reterr);
+
+    /* all_to_all_rows, complete when transfer_wait returns; until then send and recv are the
+     * fabric's. The lists of counts are the caller's again at once. */
+    int (*all_to_all_rows_start)(struct group *g, const void *send, const int64_t *send_rows,
+                                 void *recv, const int64_t *recv_rows, uint64_t row_bytes,
+                                 struct transfer **ret, struct diag_list *reterr);
 };
 
 struct fabric {

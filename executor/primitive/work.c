@@ -17,14 +17,12 @@ struct buffer work_take_tensor(struct work *w, enum owner owner, int64_t rows, i
     return work_take(w, owner, mul3_sat((uint64_t)rows, (uint64_t)width, element_bytes));
 }
 
-struct buffer work_take_rows(struct work *w, enum owner owner, int64_t rows, int64_t width,
-                             uint64_t element_bytes)
+struct buffer work_take_rows(struct work *w, enum owner owner, int64_t rows, int64_t room,
+                             int64_t width, uint64_t element_bytes)
 {
     struct buffer ret = { 0 };
-    bool exchanges = w->plan->choices.layout.ep > 1;
-    uint64_t room = exchanges ? w->plan->dispatch_bound_rows : (uint64_t)rows;
     uint64_t bytes = mul3_sat((uint64_t)rows, (uint64_t)width, element_bytes);
-    uint64_t capacity = mul3_sat(room, (uint64_t)width, element_bytes);
+    uint64_t capacity = mul3_sat((uint64_t)room, (uint64_t)width, element_bytes);
     if (!w->failed)
         work_note(w, arena_take(w->arena, owner, bytes, capacity, &ret, w->errors));
     return ret;

@@ -10,19 +10,28 @@
 #include "executor/backend/backend.h"
 #include "executor/memory/arena.h"
 #include "executor/mesh/mesh.h"
+#include "executor/primitive/context/zigzag.h"
 
 #include <stdbool.h>
 
-/* What a rank works on at a time: whole sequences that follow each other in the global batch. */
+/* What a rank works on at a time: its share, in zig-zag order, of whole sequences that follow each
+ * other in the global batch. */
 struct micro_batch {
     int index;
     int64_t tokens;             /* of this rank */
-    uint64_t first_token;       /* index in the global batch of the step */
+    uint64_t first_token;       /* index of the sequences' first in the global batch of the step */
+    struct zigzag order;        /* which of their tokens are here */
     double loss_scale;          /* 1 / tokens of the step, all ranks */
     double loss_sum;            /* out: sum of the losses of this rank's tokens */
     struct buffer ids, targets; /* int32 [tokens] */
     bf16 *hidden; /* host memory [tokens, hidden] that gets the normed final hidden, or NULL */
 };
+
+/* Index in the global batch of the step of the token in `row`. */
+static inline uint64_t batch_token(const struct micro_batch *batch, int64_t row)
+{
+    return batch->first_token + (uint64_t)zigzag_token(&batch->order, row);
+}
 
 /* Whether a layer's tensors outlive its forward. */
 enum keep {
@@ -52,19 +61,19 @@ struct work {
     struct diag_list *errors;
     bool dry, failed;
     uint64_t seed;
-    struct routed_rows *routed;      /* [micro_batch * layers + layer], largest received so far */
+    struct routed_rows *routed;   /* [micro_batch * layers + layer], largest received so far */
     const struct choice_book *given; /* NULL: the plan's routing decides */
     struct choice_book *noted;       /* NULL: nobody asks; else this rank's tokens are filled in */
-    double communication_seconds;    /* spent in fabric calls since it was last zeroed */
+    double communication_seconds; /* spent in fabric calls since it was last zeroed */
 };
 
-/* Memory for `bytes`, or for a tensor [rows, width]; for routed rows, whose number is known only at
- * run time, room for the plan's bound. */
+/* Memory for `bytes`, or for a tensor [rows, width]; for rows whose number is known only at run
+ * time, room for as many as can be. */
 struct buffer work_take(struct work *w, enum owner owner, uint64_t bytes);
 struct buffer work_take_tensor(struct work *w, enum owner owner, int64_t rows, int64_t width,
                                uint64_t element_bytes);
-struct buffer work_take_rows(struct work *w, enum owner owner, int64_t rows, int64_t width,
-                             uint64_t element_bytes);
+struct buffer work_take_rows(struct work *w, enum owner owner, int64_t rows, int64_t room,
+                             int64_t width, uint64_t element_bytes);
 void work_give(struct work *w, struct buffer *buffer);
 /* Gives back what a recomputed layer does not keep. */
 void work_give_unless_kept(struct work *w, enum keep keep, struct buffer *buffer);

@@ -17,10 +17,33 @@ int64_t trainer_batch_tokens(const struct plan *plan)
     return (int64_t)layout_local_tokens(&plan->choices.layout, plan->seq_tokens);
 }
 
+struct zigzag trainer_order(const struct plan *plan, int rank)
+{
+    const struct layout *l = &plan->choices.layout;
+    return (struct zigzag){ .seq_tokens = (int64_t)plan->seq_tokens,
+                            .cp = l->cp,
+                            .rank = layout_coordinate(l, AXIS_CP, rank) };
+}
+
 static int no_memory(struct trainer *t)
 {
     t->work.failed = true;
     return diag_error(t->work.errors, (struct pos){ 0 }, "no memory left for the run's lists");
+}
+
+/* How the rows of each pass are spread over its chunks. */
+static int open_chunk_lists(struct trainer *t, size_t passes)
+{
+    size_t chunks = (size_t)t->work.plan->choices.primitives.moe_chunks;
+
+    t->chunk_rows = calloc(passes * chunks, sizeof *t->chunk_rows);
+    if (!t->chunk_rows)
+        return no_memory(t);
+    for (size_t i = 0; i < passes; i++) {
+        t->work.routed[i].chunk_count = chunks;
+        t->work.routed[i].chunk_rows_received = t->chunk_rows + i * chunks;
+    }
+    return 0;
 }
 
 static int open_lists(struct trainer *t)
@@ -32,7 +55,9 @@ static int open_lists(struct trainer *t)
     t->ids = calloc(tokens, sizeof *t->ids);
     t->targets = calloc(tokens, sizeof *t->targets);
     t->work.routed = calloc(passes, sizeof *t->work.routed);
-    return t->ids && t->targets && t->work.routed ? 0 : no_memory(t);
+    if (!t->ids || !t->targets || !t->work.routed)
+        return no_memory(t);
+    return plan->choices.primitives.moe == MOE_CHUNKED ? open_chunk_lists(t, passes) : 0;
 }
 
 int trainer_keep_hidden(struct trainer *t)
@@ -57,13 +82,16 @@ static double lap(struct work *w, double *begun)
 static void load_batch(struct trainer *t, int step, const struct micro_batch *batch)
 {
     const struct plan *plan = t->work.plan;
-    uint64_t seq = plan->seq_tokens;
+    const struct zigzag *order = &batch->order;
+    int64_t length = zigzag_run_tokens(order);
     uint64_t first = (uint64_t)(step - 1) * (uint64_t)plan->global_batch +
                      trainer_first_sequence(plan, mesh_data_rank(&t->mesh), batch->index);
 
-    for (int i = 0; work_runs(&t->work) && i < plan->choices.layout.micro_batch; i++)
-        data_sequence(t->data, first + (uint64_t)i, seq, t->ids + (uint64_t)i * seq,
-                      t->targets + (uint64_t)i * seq);
+    for (int64_t row = 0; work_runs(&t->work) && row < batch->tokens; row += length) {
+        uint64_t token = (uint64_t)zigzag_token(order, row);
+        data_run(t->data, first + token / plan->seq_tokens, plan->seq_tokens,
+                 token % plan->seq_tokens, (uint64_t)length, t->ids + row, t->targets + row);
+    }
     WORK_OP(&t->work, upload, batch->ids.data, t->ids, batch->ids.bytes);
     WORK_OP(&t->work, upload, batch->targets.data, t->targets, batch->targets.bytes);
 }
@@ -77,6 +105,7 @@ static struct micro_batch batch_of(const struct trainer *t, int index)
         .index = index,
         .tokens = trainer_batch_tokens(plan),
         .first_token = first * plan->seq_tokens,
+        .order = trainer_order(plan, t->mesh.fabric->rank),
         .loss_scale = 1 / ((double)plan->global_batch * (double)plan->seq_tokens),
         .hidden = t->hidden ? t->hidden + (uint64_t)index * values : NULL,
     };
@@ -191,6 +220,7 @@ void trainer_close(struct trainer *t)
     free(t->targets);
     free(t->hidden);
     free(t->work.routed);
+    free(t->chunk_rows);
     memset(t, 0, sizeof *t);
 }
 

@@ -17,6 +17,7 @@ struct trainer {
     const struct data *data;
     int32_t *ids, *targets; /* host memory, one micro-batch */
     bf16 *hidden;           /* host memory for every micro-batch's final hidden, when asked for */
+    uint64_t *chunk_rows;   /* what work.routed says of chunks */
     double phase_seconds[PHASE_TIME_COUNT]; /* of the last step */
     /* Called when gradients are summed, before they are clipped; may be NULL. */
     void (*on_gradients)(struct trainer *trainer, void *context);
@@ -44,5 +45,7 @@ int trainer_keep_hidden(struct trainer *trainer);
  * data_rank of it. */
 uint64_t trainer_first_sequence(const struct plan *plan, int data_rank, int micro_batch);
 int64_t trainer_batch_tokens(const struct plan *plan);
+/* Which tokens of each of those sequences `rank` holds. */
+struct zigzag trainer_order(const struct plan *plan, int rank);
 
 #endif

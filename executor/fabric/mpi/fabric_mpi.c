@@ -116,6 +116,7 @@ static const struct fabric_ops mpi_ops = {
     .reduce_scatter = mpi_reduce_scatter,
     .all_reduce = mpi_all_reduce,
     .all_to_all_rows = mpi_all_to_all_rows,
+    .all_to_all_rows_start = mpi_all_to_all_rows_start,
     .exchange_counts = mpi_exchange_counts,
     .sum_doubles = mpi_sum_doubles,
     .gather_text = mpi_gather_text,

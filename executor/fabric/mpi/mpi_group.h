@@ -15,6 +15,8 @@ struct mpi_group {
 
 struct transfer {
     MPI_Request request;
+    const char *operation;
+    int *counts; /* of an exchange, which MPI reads until it is over */
 };
 
 static inline struct mpi_group *mpi_group_of(struct group *g)
@@ -43,6 +45,9 @@ int mpi_gather_blocks(struct group *g, const void *send, void *recv, uint64_t bl
                       int blocks, const int *places, struct diag_list *reterr);
 int mpi_all_to_all_rows(struct group *g, const void *send, const int64_t *send_rows, void *recv,
                         const int64_t *recv_rows, uint64_t row_bytes, struct diag_list *reterr);
+int mpi_all_to_all_rows_start(struct group *g, const void *send, const int64_t *send_rows,
+                              void *recv, const int64_t *recv_rows, uint64_t row_bytes,
+                              struct transfer **ret, struct diag_list *reterr);
 int mpi_exchange_counts(struct group *g, const int64_t *send, int64_t *recv, int per_member,
                         struct diag_list *reterr);
 int mpi_gather_text(struct group *g, const char *text, uint64_t bytes, char **ret_texts,

@@ -100,6 +100,7 @@ int mpi_all_gather_start(struct group *g, const void *send, void *recv, uint64_t
         free(t);
         return -1;
     }
+    t->operation = "all_gather";
     *ret = t;
     /* the caller waits, in mpi_transfer_wait */
     /* NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker) */
@@ -114,10 +115,12 @@ int mpi_transfer_wait(struct group *g, struct transfer *t, struct diag_list *ret
 {
     if (!t)
         return 0;
-    /* NOLINTNEXTLINE(clang-analyzer-optin.mpi.MPI-Checker): begun in mpi_all_gather_start */
+    /* NOLINTNEXTLINE(clang-analyzer-optin.mpi.MPI-Checker): begun in ..._start */
     int code = MPI_Wait(&t->request, MPI_STATUS_IGNORE);
+    const char *operation = t->operation;
+    free(t->counts);
     free(t);
-    return mpi_check(mpi_group_of(g), code, "all_gather", reterr);
+    return mpi_check(mpi_group_of(g), code, operation, reterr);
 }
 
 /* Block `i` of every member to its place: one gather. */
@@ -175,46 +178,97 @@ static int row_counts(const int64_t *rows, int count, int *ret_counts, int *ret_
     return 0;
 }
 
-static int exchange_rows(struct mpi_group *group, const void *send, const int64_t *send_rows,
-                         void *recv, const int64_t *recv_rows, MPI_Datatype row, int *scratch,
-                         struct diag_list *reterr)
+/* Rows of an exchange as MPI wants them: four lists of a place for each member. */
+static int row_lists(const struct mpi_group *group, const int64_t *send_rows,
+                     const int64_t *recv_rows, int *ret_lists, struct diag_list *reterr)
 {
-    size_t n = (size_t)group->base.info.count;
-    int *send_counts = scratch, *send_places = scratch + n;
-    int *recv_counts = scratch + 2 * n, *recv_places = scratch + 3 * n;
-
-    if (row_counts(send_rows, (int)n, send_counts, send_places) != 0 ||
-        row_counts(recv_rows, (int)n, recv_counts, recv_places) != 0)
+    int n = group->base.info.count;
+    if (row_counts(send_rows, n, ret_lists, ret_lists + n) != 0 ||
+        row_counts(recv_rows, n, ret_lists + 2 * (size_t)n, ret_lists + 3 * (size_t)n) != 0)
         return diag_error(reterr, (struct pos){ 0 },
                           "rank %d: all_to_all_rows: more than %d rows in one exchange",
                           group->world_rank, INT_MAX);
-    return mpi_check(group,
-                     MPI_Alltoallv(send, send_counts, send_places, row, recv, recv_counts,
-                                   recv_places, row, group->comm),
-                     "all_to_all_rows", reterr);
+    return 0;
+}
+
+static int *new_lists(const struct mpi_group *group, struct diag_list *reterr)
+{
+    int *ret = calloc((size_t)group->base.info.count * 4, sizeof *ret);
+    if (!ret)
+        diag_error(reterr, (struct pos){ 0 }, "rank %d: all_to_all_rows: no memory left",
+                   group->world_rank);
+    return ret;
 }
 
 int mpi_all_to_all_rows(struct group *g, const void *send, const int64_t *send_rows, void *recv,
                         const int64_t *recv_rows, uint64_t row_bytes, struct diag_list *reterr)
 {
     struct mpi_group *group = mpi_group_of(g);
+    size_t n = (size_t)g->info.count;
 
     if (group_is_alone(g)) {
         copy_alone(recv, send, mul_sat((uint64_t)send_rows[0], row_bytes));
         return 0;
     }
     MPI_Datatype row = MPI_DATATYPE_NULL;
-    int *scratch = calloc((size_t)g->info.count * 4, sizeof *scratch);
-    if (!scratch)
+    int *lists = new_lists(group, reterr);
+    if (!lists)
+        return -1;
+    int ret = row_lists(group, send_rows, recv_rows, lists, reterr);
+    if (ret == 0)
+        ret = mpi_block_type(group, row_bytes, &row, reterr);
+    if (ret == 0) {
+        int code = MPI_Alltoallv(send, lists, lists + n, row, recv, lists + 2 * n, lists + 3 * n,
+                                 row, group->comm);
+        (void)MPI_Type_free(&row);
+        ret = mpi_check(group, code, "all_to_all_rows", reterr);
+    }
+    free(lists);
+    return ret;
+}
+
+/* Begins the exchange that `t` is to follow. */
+static int begin_exchange(struct mpi_group *group, const void *send, void *recv, uint64_t row_bytes,
+                          struct transfer *t, struct diag_list *reterr)
+{
+    size_t n = (size_t)group->base.info.count;
+    const int *lists = t->counts;
+    MPI_Datatype row = MPI_DATATYPE_NULL;
+
+    if (mpi_block_type(group, row_bytes, &row, reterr) != 0)
+        return -1;
+    /* the caller waits, in mpi_transfer_wait */
+    /* NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker) */
+    int code = MPI_Ialltoallv(send, lists, lists + n, row, recv, lists + 2 * n, lists + 3 * n, row,
+                              group->comm, &t->request);
+    (void)MPI_Type_free(&row);
+    /* NOLINTEND(clang-analyzer-optin.mpi.MPI-Checker) */
+    return mpi_check(group, code, t->operation, reterr);
+}
+
+int mpi_all_to_all_rows_start(struct group *g, const void *send, const int64_t *send_rows,
+                              void *recv, const int64_t *recv_rows, uint64_t row_bytes,
+                              struct transfer **ret, struct diag_list *reterr)
+{
+    struct mpi_group *group = mpi_group_of(g);
+
+    *ret = NULL;
+    if (group_is_alone(g))
+        return mpi_all_to_all_rows(g, send, send_rows, recv, recv_rows, row_bytes, reterr);
+    struct transfer *t = calloc(1, sizeof *t);
+    if (!t)
         return diag_error(reterr, (struct pos){ 0 }, "rank %d: all_to_all_rows: no memory left",
                           group->world_rank);
-    int ret = mpi_block_type(group, row_bytes, &row, reterr);
-    if (ret == 0) {
-        ret = exchange_rows(group, send, send_rows, recv, recv_rows, row, scratch, reterr);
-        (void)MPI_Type_free(&row);
+    t->operation = "all_to_all_rows";
+    t->counts = new_lists(group, reterr);
+    if (!t->counts || row_lists(group, send_rows, recv_rows, t->counts, reterr) != 0 ||
+        begin_exchange(group, send, recv, row_bytes, t, reterr) != 0) {
+        free(t->counts);
+        free(t);
+        return -1;
     }
-    free(scratch);
-    return ret;
+    *ret = t;
+    return 0;
 }
 
 int mpi_exchange_counts(struct group *g, const int64_t *send, int64_t *recv, int per_member,

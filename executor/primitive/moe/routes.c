@@ -4,35 +4,52 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int chunks_of(const struct plan *plan)
+{
+    const struct primitives *p = &plan->choices.primitives;
+    return p->moe == MOE_CHUNKED ? p->moe_chunks : 1;
+}
+
+/* The next `count` entries of one allocation. */
+static int64_t *cut(int64_t **lists, size_t count)
+{
+    int64_t *ret = *lists;
+    *lists += count;
+    return ret;
+}
+
 int moe_saved_open(struct moe_saved *saved, const struct work *work)
 {
     size_t experts = (size_t)work->plan->model.moe.experts;
     size_t ep = (size_t)work->plan->choices.layout.ep;
+    size_t chunks = (size_t)chunks_of(work->plan), local = experts / ep;
+    size_t each = 2 * experts + local + 1 + 2 * ep;
 
     memset(saved, 0, sizeof *saved);
-    saved->counts = calloc(experts, sizeof *saved->counts);
-    saved->arrivals = calloc(experts, sizeof *saved->arrivals);
-    saved->offsets = calloc(experts / ep + 1, sizeof *saved->offsets);
-    saved->send_rows = calloc(ep, sizeof *saved->send_rows);
-    saved->recv_rows = calloc(ep, sizeof *saved->recv_rows);
-    bool all =
-        saved->counts && saved->arrivals && saved->offsets && saved->send_rows && saved->recv_rows;
-    return all ? 0 : diag_error(work->errors, (struct pos){ 0 }, "no memory left for routes");
+    saved->count = (int)chunks;
+    saved->chunks = calloc(chunks, sizeof *saved->chunks);
+    saved->lists = calloc(chunks * (each + 2 * experts), sizeof *saved->lists);
+    if (!saved->chunks || !saved->lists)
+        return diag_error(work->errors, (struct pos){ 0 }, "no memory left for routes");
+    int64_t *lists = saved->lists;
+    for (size_t i = 0; i < chunks; i++) {
+        struct moe_chunk *c = &saved->chunks[i];
+        c->counts = cut(&lists, experts);
+        c->arrivals = cut(&lists, experts);
+        c->offsets = cut(&lists, local + 1);
+        c->send_rows = cut(&lists, ep);
+        c->recv_rows = cut(&lists, ep);
+    }
+    saved->outgoing = cut(&lists, chunks * experts);
+    saved->incoming = cut(&lists, chunks * experts);
+    return 0;
 }
 
 void moe_saved_close(struct moe_saved *saved)
 {
-    free(saved->counts);
-    free(saved->arrivals);
-    free(saved->offsets);
-    free(saved->send_rows);
-    free(saved->recv_rows);
+    free(saved->chunks);
+    free(saved->lists);
     memset(saved, 0, sizeof *saved);
-}
-
-int64_t moe_sent_rows(const struct moe_call *call)
-{
-    return call->batch->tokens * call->state->work->plan->model.moe.top_k;
 }
 
 struct moe_shape moe_shape(const struct moe_call *call)
@@ -42,8 +59,6 @@ struct moe_shape moe_shape(const struct moe_call *call)
     return (struct moe_shape){ .tokens = call->batch->tokens,
                                .hidden = plan->model.hidden,
                                .width = plan->model.moe.width,
-                               .sent = moe_sent_rows(call),
-                               .received = call->saved->received,
                                .experts = plan->model.moe.experts,
                                .local = plan->model.moe.experts / ep,
                                .top_k = plan->model.moe.top_k,
@@ -76,7 +91,7 @@ bool moe_give_choices(const struct moe_call *call)
     struct work *w = call->state->work;
     const struct plan *plan = w->plan;
     const struct moe *moe = &plan->model.moe;
-    int64_t sent = moe_sent_rows(call);
+    int64_t sent = call->batch->tokens * moe->top_k;
 
     if (!w->given && plan->routing.kind == ROUTING_NATURAL)
         return false;
@@ -88,7 +103,7 @@ bool moe_give_choices(const struct moe_call *call)
         return true;
     }
     for (int64_t i = 0; i < call->batch->tokens; i++)
-        choose(call, call->batch->first_token + (uint64_t)i, choices + i * moe->top_k);
+        choose(call, batch_token(call->batch, i), choices + i * moe->top_k);
     WORK_OP(w, upload, call->saved->choices.data, choices, (uint64_t)sent * sizeof(int32_t));
     free(choices);
     return true;
@@ -111,115 +126,184 @@ static void note_choices(const struct moe_call *call)
     WORK_OP(w, download, choices, call->saved->choices.data, tokens * top_k * sizeof *choices);
     work_sync(w);
     for (size_t i = 0; i < tokens; i++)
-        memcpy(w->noted->layers[call->layer] + (call->batch->first_token + i) * top_k,
+        memcpy(w->noted->layers[call->layer] + (batch_token(call->batch, (int64_t)i)) * top_k,
                choices + i * top_k, top_k * sizeof *choices);
     free(choices);
 }
 
-/* Load statistics: the largest arrival of each layer and micro-batch. */
+/* Load statistics: the largest arrival of each layer and micro-batch, and how it was spread. */
 static void log_rows(const struct moe_call *call)
 {
     struct work *w = call->state->work;
+    const struct moe_saved *s = call->saved;
+    uint64_t sent = 0, received = 0;
+
+    for (int i = 0; i < s->count; i++) {
+        sent += (uint64_t)s->chunks[i].sent;
+        received += (uint64_t)s->chunks[i].received;
+    }
     if (!w->routed)
         return;
     struct routed_rows *rows = &w->routed[call->batch->index * w->plan->model.layers + call->layer];
     rows->layer = call->layer;
     rows->micro_batch = call->batch->index;
-    rows->rows_sent = (uint64_t)moe_sent_rows(call);
-    if ((uint64_t)call->saved->received > rows->rows_received)
-        rows->rows_received = (uint64_t)call->saved->received;
+    rows->rows_sent = sent;
+    if (received <= rows->rows_received)
+        return;
+    rows->rows_received = received;
+    for (size_t i = 0; i < rows->chunk_count; i++)
+        rows->chunk_rows_received[i] = (uint64_t)s->chunks[i].received;
+}
+
+/* Runs of ceil(tokens / n); room for all that all senders of a run can send here. */
+static void cut_tokens(const struct moe_call *call)
+{
+    const struct moe_saved *s = call->saved;
+    const struct plan *plan = call->state->work->plan;
+    const struct moe_shape shape = moe_shape(call);
+    int64_t run = (shape.tokens + s->count - 1) / s->count;
+    int64_t bound = (int64_t)plan->dispatch_bound_rows;
+    int most = shape.top_k < shape.local ? shape.top_k : shape.local;
+
+    for (int i = 0; i < s->count; i++) {
+        struct moe_chunk *c = &s->chunks[i];
+        c->first = run * i < shape.tokens ? run * i : shape.tokens;
+        c->tokens = run < shape.tokens - c->first ? run : shape.tokens - c->first;
+        c->sent = c->tokens * shape.top_k;
+        c->room = c->sent;
+        if (shape.exchanges) {
+            int64_t senders = (int64_t)(shape.experts / shape.local) * most * c->tokens;
+            c->room = s->count > 1 && senders < bound ? senders : bound;
+        }
+        c->received = c->room;
+    }
+}
+
+/* One chunk's places among its own rows, and the loads of its experts. */
+static void sort_chunk(const struct moe_call *call, const struct moe_chunk *c)
+{
+    struct work *w = call->state->work;
+    const struct moe_shape shape = moe_shape(call);
+    uint64_t choice = (uint64_t)c->first * (uint64_t)shape.top_k;
+
+    WORK_OP(w, sort_choices, c->tokens, shape.top_k, shape.experts,
+            element_at(call->saved->choices.data, choice, sizeof(int32_t)),
+            element_at(call->saved->slots.data, choice, sizeof(int32_t)), c->counts);
+}
+
+/* All chunks' loads in one exchange: by member, then chunk, then expert. */
+static void exchange_loads(const struct moe_call *call)
+{
+    struct work *w = call->state->work;
+    const struct moe_saved *s = call->saved;
+    const struct moe_shape shape = moe_shape(call);
+    int local = shape.local, ep = shape.experts / local, per_member = s->count * local;
+
+    for (int p = 0; p < ep; p++)
+        for (int i = 0; i < s->count; i++)
+            for (int e = 0; e < local; e++)
+                s->outgoing[p * per_member + i * local + e] = s->chunks[i].counts[p * local + e];
+    WORK_FABRIC(w, exchange_counts, w->mesh->groups[MESH_EXPERTS], s->outgoing, s->incoming,
+                per_member);
+    for (int p = 0; p < ep; p++)
+        for (int i = 0; i < s->count; i++)
+            for (int e = 0; e < local; e++)
+                s->chunks[i].arrivals[p * local + e] = s->incoming[p * per_member + i * local + e];
+}
+
+static void plan_chunk(struct moe_chunk *c, int ep, int local)
+{
+    for (int p = 0; p < ep; p++) {
+        c->send_rows[p] = c->recv_rows[p] = 0;
+        for (int e = 0; e < local; e++) {
+            c->send_rows[p] += c->counts[p * local + e];
+            c->recv_rows[p] += c->arrivals[p * local + e];
+        }
+    }
+    for (int e = 0; e < local; e++) {
+        c->offsets[e + 1] = c->offsets[e];
+        for (int p = 0; p < ep; p++)
+            c->offsets[e + 1] += c->arrivals[p * local + e];
+    }
+    c->received = c->offsets[local];
 }
 
 void moe_plan_exchange(const struct moe_call *call)
 {
     struct work *w = call->state->work;
-    struct moe_saved *s = call->saved;
+    const struct moe_saved *s = call->saved;
     const struct moe_shape shape = moe_shape(call);
-    int local = shape.local, ep = shape.experts / local;
 
-    s->received = shape.exchanges ? (int64_t)w->plan->dispatch_bound_rows : shape.sent;
+    cut_tokens(call);
+    for (int i = 0; i < s->count; i++)
+        sort_chunk(call, &s->chunks[i]);
     if (!work_runs(w))
         return;
     note_choices(call);
-    WORK_FABRIC(w, exchange_counts, w->mesh->groups[MESH_EXPERTS], s->counts, s->arrivals, local);
-    for (int p = 0; p < ep; p++) {
-        s->send_rows[p] = s->recv_rows[p] = 0;
-        for (int e = 0; e < local; e++) {
-            s->send_rows[p] += s->counts[p * local + e];
-            s->recv_rows[p] += s->arrivals[p * local + e];
-        }
-    }
-    for (int e = 0; e < local; e++) {
-        s->offsets[e + 1] = s->offsets[e];
-        for (int p = 0; p < ep; p++)
-            s->offsets[e + 1] += s->arrivals[p * local + e];
-    }
-    s->received = s->offsets[local];
+    exchange_loads(call);
+    for (int i = 0; i < s->count; i++)
+        plan_chunk(&s->chunks[i], shape.experts / shape.local, shape.local);
     log_rows(call);
 }
 
 /* Rows arrive by member, then by expert; they are wanted by expert, then by member. */
-static void fill_map(const struct moe_saved *s, int ep, int local, int32_t *map)
+static void fill_map(const struct moe_chunk *c, int ep, int local, int32_t *map)
 {
     int64_t arrival = 0;
     for (int p = 0; p < ep; p++)
         for (int e = 0; e < local; e++) {
-            int64_t place = s->offsets[e];
+            int64_t place = c->offsets[e];
             for (int before = 0; before < p; before++)
-                place += s->arrivals[before * local + e];
-            for (int64_t row = 0; row < s->arrivals[p * local + e]; row++)
+                place += c->arrivals[before * local + e];
+            for (int64_t row = 0; row < c->arrivals[p * local + e]; row++)
                 map[place + row] = (int32_t)arrival++;
         }
 }
 
-void moe_upload_map(const struct moe_call *call)
+void moe_upload_map(const struct moe_call *call, const struct moe_chunk *chunk)
 {
     struct work *w = call->state->work;
     const struct moe_shape shape = moe_shape(call);
 
     if (!work_runs(w))
         return;
-    int32_t *map = calloc((size_t)shape.received + 1, sizeof *map);
+    int32_t *map = calloc((size_t)chunk->received + 1, sizeof *map);
     if (!map) {
         no_memory(w);
         return;
     }
-    fill_map(call->saved, shape.experts / shape.local, shape.local, map);
-    WORK_OP(w, upload, call->saved->map.data, map, (uint64_t)shape.received * sizeof *map);
+    fill_map(chunk, shape.experts / shape.local, shape.local, map);
+    WORK_OP(w, upload, chunk->map.data, map, (uint64_t)chunk->received * sizeof *map);
     free(map);
 }
 
-void moe_send(const struct moe_call *call, bool back, const struct buffer *from,
-              const struct buffer *to, uint64_t row_bytes)
+struct buffer moe_take_rows(const struct moe_call *call, const struct moe_chunk *chunk,
+                            enum owner owner, int64_t width, uint64_t element_bytes)
 {
-    struct work *w = call->state->work;
-    const struct moe_saved *s = call->saved;
-    const int64_t *sent = back ? s->recv_rows : s->send_rows;
-    const int64_t *received = back ? s->send_rows : s->recv_rows;
-    WORK_FABRIC(w, all_to_all_rows, w->mesh->groups[MESH_EXPERTS], from->data, sent, to->data,
-                received, row_bytes);
+    return work_take_rows(call->state->work, owner, chunk->received, chunk->room, width,
+                          element_bytes);
 }
 
-struct expert_linear moe_gate_up(const struct moe_call *call)
+struct expert_linear moe_gate_up(const struct moe_call *call, const struct moe_chunk *chunk)
 {
     const struct moe_shape shape = moe_shape(call);
     const struct primitives *p = &call->state->work->plan->choices.primitives;
     return (struct expert_linear){
         .linear = { .in = shape.hidden, .out = 2 * shape.width, .gradient_type = p->grad_dtype },
         .experts = shape.local,
-        .offsets = call->saved->offsets,
+        .offsets = chunk->offsets,
         .weight_stride = 2 * shape.width * shape.hidden
     };
 }
 
-struct expert_linear moe_down(const struct moe_call *call)
+struct expert_linear moe_down(const struct moe_call *call, const struct moe_chunk *chunk)
 {
     const struct moe_shape shape = moe_shape(call);
     const struct primitives *p = &call->state->work->plan->choices.primitives;
     return (struct expert_linear){
         .linear = { .in = shape.width, .out = shape.hidden, .gradient_type = p->grad_dtype },
         .experts = shape.local,
-        .offsets = call->saved->offsets,
+        .offsets = chunk->offsets,
         .weight_stride = shape.width * shape.hidden
     };
 }
