@@ -17,6 +17,11 @@ int link_domain(const struct space *space)
     return domain > 0 && domain < space->q->gpus ? domain : space->q->gpus;
 }
 
+bool gathers_cross_network(const struct space *space)
+{
+    return space->q->gpus > link_domain(space);
+}
+
 static int policy_cp(const struct space *space)
 {
     const struct question *q = space->q;
@@ -78,7 +83,9 @@ static bool probe(struct space *space, const struct degrees *degrees, struct can
 }
 
 /* The ep values inside (or beyond) the domain, widest first; or by the time of a plain step at the
- * reference degrees, fastest first. */
+ * reference degrees, fastest first. Times order them only where all ranks share one domain: beyond
+ * it a narrow group makes every layer's experts cross the network whole and rests on hiding that,
+ * while the widest keeps the exchange, and all but 1/ep of the experts, off the network. */
 static struct order ep_order(struct space *space, const struct degrees *reference, bool beyond,
                              bool timed)
 {
@@ -89,7 +96,7 @@ static struct order ep_order(struct space *space, const struct degrees *referenc
     struct settings settings = space_leanest(space);
 
     settings.chunks = space->chunks.values[0];
-    settings.prefetch = space->prefetch.values[0];
+    settings.ahead = (enum ahead)space->ahead.values[0];
     for (int i = count - 1; i >= 0; i--) {
         struct degrees degrees = *reference;
         struct candidate candidate;
@@ -198,7 +205,8 @@ static bool walk_experts(struct walk *walk, struct degrees degrees, bool wide)
     struct degrees reference = degrees;
 
     reference.cp = cps.values[0];
-    struct order eps = ep_order(walk->space, &reference, wide, !walk->ordered);
+    struct order eps = ep_order(walk->space, &reference, wide,
+                                !walk->ordered && !gathers_cross_network(walk->space));
     walk->ordered = true;
     for (int c = 0; c < cps.count; c++) {
         if (c == 1)

@@ -38,5 +38,7 @@ bool decide(struct space *space, struct decision *ret);
 
 /* The largest number of ranks that reach each other at link speed. */
 int link_domain(const struct space *space);
+/* Whether a group of all ranks leaves that domain. */
+bool gathers_cross_network(const struct space *space);
 
 #endif

@@ -43,7 +43,8 @@ static bool has_no_other(const struct space *space, const char *key)
         { "recompute", space->recompute.count == 1 },
         { "loss", space->loss.count == 1 },
         { "moe", space->chunks.count == 1 },
-        { "prefetch_units", space->prefetch.count == 1 },
+        { "prefetch_units", !space->open_prefetch },
+        { "comm_streams", !space->open_streams },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!strcmp(rows[i].key, key))
@@ -128,6 +129,23 @@ static double exchange_over_experts(const struct question *q, double bytes_per_s
     return bytes_per_second > 0 && flops > 0 ? bytes / bytes_per_second / (flops / compute) : 0;
 }
 
+/* What the policy gives up: without groups every layer's experts cross the network whole. */
+static void tell_narrow_ep(struct story *s)
+{
+    struct degrees degrees = s->degrees;
+    struct candidate other;
+
+    degrees.ep = 1;
+    if (!alternative(s->space, &degrees, &s->settings, &other))
+        return;
+    double gain = s->chosen->time.seconds / other.time.seconds - 1;
+    if (gain > 0.005)
+        TELL(s,
+             "; ep=1 would be %.0f %% faster if gathers of whole layers across the network hide as "
+             "assumed",
+             100 * gain);
+}
+
 static void tell_ep(struct story *s)
 {
     const struct question *q = s->space->q;
@@ -151,8 +169,10 @@ static void tell_ep(struct story *s)
     double rate = inside ? q->hardware->link_bytes_per_second * q->hardware->exchange_efficiency
                          : q->hardware->network_bytes_per_second * q->hardware->network_efficiency;
     if (rate > 0 && s->space->q->gpus > 1)
-        TELL(s, "; exchanging a row %s %.2f of the time of its expert GEMMs",
+        TELL(s, "; exchanging a row %s %.2f times its expert GEMMs",
              l->ep > 1 ? "takes" : "would take", exchange_over_experts(q, rate));
+    if (l->ep > 1 && s->space->open_ep && gathers_cross_network(s->space))
+        tell_narrow_ep(s);
     if (l->ep == 1 && l->e_fsdp > 1 && s->settings.sharding == SHARDING_FSDP)
         TELL(s, ", gathering experts hides from %s local tokens on",
              units_format_count(tokens, sizeof tokens, s->chosen->time.min_tokens_to_hide_gather));
@@ -398,15 +418,35 @@ static void tell_moe(struct story *s)
 
 static void tell_prefetch(struct story *s)
 {
+    const struct primitives *p = &s->chosen->choices.primitives;
     struct settings other = s->settings;
 
     if (s->settings.sharding != SHARDING_FSDP ||
-        !begin_number(s, "prefetch_units", s->settings.prefetch))
+        !begin_number(s, "prefetch_units", p->prefetch_units))
         return;
-    TELL(s, s->settings.prefetch > 0 ? "the next unit is gathered while this one computes"
-                                     : "no room for a second unit's weights");
-    other.prefetch = s->settings.prefetch > 0 ? 0 : 1;
-    price_settings(s, &other, "prefetch_units", s->settings.prefetch > 0 ? "0" : "1");
+    TELL(s, p->prefetch_units > 0 ? "the next unit is gathered while this one computes"
+                                  : "no room for a second unit's weights");
+    if (!s->space->open_prefetch)
+        return;
+    other.ahead = p->prefetch_units > 0 ? AHEAD_NOTHING : AHEAD_GATHERS;
+    price_settings(s, &other, "prefetch_units", p->prefetch_units > 0 ? "0" : "1");
+}
+
+static void tell_streams(struct story *s)
+{
+    const struct primitives *p = &s->chosen->choices.primitives;
+    struct settings other = s->settings;
+
+    if (s->settings.sharding != SHARDING_FSDP || s->space->q->hardware->host ||
+        !begin_number(s, "comm_streams", p->comm_streams))
+        return;
+    TELL(s, p->comm_streams > 1
+                ? "a unit's gradients are reduced while the next unit's backward computes"
+                : "no room for a second unit's gradients");
+    if (!s->space->open_streams)
+        return;
+    other.ahead = p->comm_streams > 1 ? AHEAD_GATHERS : AHEAD_BOTH;
+    price_settings(s, &other, "comm_streams", p->comm_streams > 1 ? "1" : "2");
 }
 
 static void tell_context(struct story *s)
@@ -433,8 +473,9 @@ static void tell_context(struct story *s)
 void reasons_write(struct space *space, const struct decision *decision, struct answer *ret)
 {
     static void (*const tellers[])(struct story *) = {
-        tell_host, tell_ep,        tell_cp,   tell_sharding, tell_widths,   tell_pp,      tell_tp,
-        tell_etp,  tell_recompute, tell_loss, tell_moe,      tell_prefetch, tell_context,
+        tell_host, tell_ep,       tell_cp,      tell_sharding,  tell_widths,
+        tell_pp,   tell_tp,       tell_etp,     tell_recompute, tell_loss,
+        tell_moe,  tell_prefetch, tell_streams, tell_context,
     };
     struct story story = {
         .space = space,

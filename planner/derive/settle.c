@@ -24,7 +24,7 @@ struct member {
 struct settle {
     struct space *space;
     struct decision *decision;
-    int prefetch;                       /* of all members */
+    enum ahead ahead;                   /* of all members */
     enum linear_context linear_context; /* of all members */
     int count;
     struct member members[MAX_MEMBERS];
@@ -120,7 +120,7 @@ static void add_family(struct settle *s, const struct degrees *degrees, struct s
 
     if (!family_fits(s, degrees, &settings))
         return;
-    settings.prefetch = s->prefetch;
+    settings.ahead = s->ahead;
     settings.linear_context = s->linear_context;
     for (int l = 0; l < space->loss.count; l++) {
         settings.loss = (enum loss)space->loss.values[l];
@@ -208,12 +208,13 @@ static void leanest_of_equals(struct settle *s, int first)
     }
 }
 
-/* All shardings with one prefetch depth and one linear context; true when something fits. */
-static bool settle_shardings(struct settle *s, int prefetch, enum linear_context linear)
+/* All shardings with one level of what runs ahead and one linear context; true when something fits.
+ */
+static bool settle_shardings(struct settle *s, enum ahead ahead, enum linear_context linear)
 {
     const struct knob *shardings = &s->space->sharding;
 
-    s->prefetch = prefetch;
+    s->ahead = ahead;
     s->linear_context = linear;
     s->count = 0;
     for (int i = shardings->count - 1; i >= 0; i--)
@@ -256,9 +257,9 @@ void decide_settings(struct space *space, struct decision *decision)
 
     s.space = space;
     s.decision = decision;
-    for (int i = 0; i < space->prefetch.count; i++)
+    for (int i = 0; i < space->ahead.count; i++)
         for (int x = 0; x < linear.count; x++)
-            if (settle_shardings(&s, space->prefetch.values[i],
+            if (settle_shardings(&s, (enum ahead)space->ahead.values[i],
                                  (enum linear_context)linear.values[x]))
                 return;
 }

@@ -115,7 +115,8 @@ static void other_ep(struct space *space, struct decision *decision)
         degrees.ep = values[i];
         if (values[i] == decision->degrees.ep || values[i] * degrees.etp > link_domain(space))
             continue;
-        bool hopeful = gathers_matter(&decision->chosen) && promising(space, decision, &degrees);
+        bool hopeful = !gathers_cross_network(space) && gathers_matter(&decision->chosen) &&
+                       promising(space, decision, &degrees);
         if (!hopeful && !saves_recompute(space, decision, &degrees))
             continue;
         if (settle_other(space, decision, &degrees, &other) && faster(&other, &best))

@@ -54,7 +54,7 @@ static void close_degree(const struct space *space, enum degree degree, int leas
     *value = 1;
 }
 
-enum knob_kind { KNOB_SHARDING, KNOB_RECOMPUTE, KNOB_LOSS, KNOB_CHUNKS, KNOB_PREFETCH, KNOB_COUNT };
+enum knob_kind { KNOB_SHARDING, KNOB_RECOMPUTE, KNOB_LOSS, KNOB_CHUNKS, KNOB_AHEAD, KNOB_COUNT };
 
 static int knob_faults(const struct space *space, enum knob_kind kind, int value)
 {
@@ -68,8 +68,8 @@ static int knob_faults(const struct space *space, enum knob_kind kind, int value
         settings.recompute = (enum recompute)value;
     if (kind == KNOB_LOSS)
         settings.loss = (enum loss)value;
-    if (kind == KNOB_PREFETCH)
-        settings.prefetch = value;
+    if (kind == KNOB_AHEAD)
+        settings.ahead = (enum ahead)value;
     return host_faults(space, &degrees, &settings);
 }
 
@@ -86,7 +86,7 @@ static void close_knob(const struct space *space, enum knob_kind kind, int least
 void space_restrict_to_host(struct space *space)
 {
     struct knob *const knobs[KNOB_COUNT] = { &space->sharding, &space->recompute, &space->loss,
-                                             &space->chunks, &space->prefetch };
+                                             &space->chunks, &space->ahead };
     int least = faults_of(space, DEGREE_FSDP, 0);
 
     close_degree(space, DEGREE_TP, least, &space->open_tp, &space->fixed.tp);

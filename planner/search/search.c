@@ -1,8 +1,9 @@
 /* Brute force. Three things are skipped, each because of a proof on the budgets and times:
- * - prefetch depth matters only where units are gathered, shard widths only where state is sharded;
+ * - what runs ahead matters only where units are gathered, shard widths only where state is
+ * sharded;
  * - recomputing takes longer than keeping and holds no more, gathering ahead holds more and takes
- *   no longer: so the keeping, prefetching member of a family bounds its time from below, and the
- *   recomputing, non-prefetching member its memory. */
+ *   no longer: so the keeping member furthest ahead of a family bounds its time from below, and the
+ *   recomputing member not ahead its memory. */
 #include "planner/search/space.h"
 
 #include <string.h>
@@ -40,7 +41,7 @@ static bool too_slow(struct search *search, const struct degrees *degrees,
     if (!search->any || search->best.verdict != VERDICT_FITS)
         return false;
     settings.recompute = (enum recompute)search->space.recompute.values[0];
-    settings.prefetch = search->space.prefetch.values[0];
+    settings.ahead = (enum ahead)search->space.ahead.values[0];
     space_complete(&search->space, degrees, &settings, &fastest.choices);
     if (!space_legal(&search->space, &fastest.choices))
         return false;
@@ -48,20 +49,20 @@ static bool too_slow(struct search *search, const struct degrees *degrees,
     return fastest.time.seconds >= search->best.time.seconds;
 }
 
-/* Settings that differ only in recompute and prefetch. */
+/* Settings that differ only in recompute and in what runs ahead. */
 static void search_family(struct search *search, const struct degrees *degrees,
                           const struct settings *family)
 {
     const struct space *space = &search->space;
-    const struct knob *recompute = &space->recompute, *prefetch = &space->prefetch;
-    int depths = family->sharding == SHARDING_FSDP ? prefetch->count : 1;
+    const struct knob *recompute = &space->recompute, *ahead = &space->ahead;
+    int depths = family->sharding == SHARDING_FSDP ? ahead->count : 1;
     struct settings settings = *family;
     struct candidate leanest;
 
     if (too_slow(search, degrees, family))
         return;
     settings.recompute = (enum recompute)recompute->values[recompute->count - 1];
-    settings.prefetch = prefetch->values[depths - 1];
+    settings.ahead = (enum ahead)ahead->values[depths - 1];
     if (!space_try(&search->space, degrees, &settings, &leanest))
         return;
     space_time(space, &leanest);
@@ -73,7 +74,7 @@ static void search_family(struct search *search, const struct degrees *degrees,
             if (r == recompute->count - 1 && p == depths - 1)
                 continue;
             settings.recompute = (enum recompute)recompute->values[r];
-            settings.prefetch = prefetch->values[p];
+            settings.ahead = (enum ahead)ahead->values[p];
             judge_and_consider(search, degrees, &settings);
         }
     }

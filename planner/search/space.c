@@ -37,12 +37,25 @@ static void note_chunks(struct space *space)
     knob_set(&space->chunks, open_chunks, space->base.moe_chunks, count, all + first);
 }
 
+/* The host's calls are blocking: a second stream would hold more and hide nothing. */
+static void note_ahead(struct space *space)
+{
+    static const int levels[] = { AHEAD_BOTH, AHEAD_GATHERS, AHEAD_NOTHING };
+    const struct fixed_choices *fixed = &space->q->fixed;
+    int first, last;
+
+    space->open_prefetch = !choice_is_fixed(fixed, "prefetch_units");
+    space->open_streams = !choice_is_fixed(fixed, "comm_streams") && !space->q->hardware->host;
+    first = space->open_streams ? 0 : 1;
+    last = space->open_prefetch ? 2 : 1;
+    knob_set(&space->ahead, true, 0, last - first + 1, levels + first);
+}
+
 static void note_knobs(struct space *space)
 {
     static const int shardings[] = { SHARDING_REPLICATED, SHARDING_ZERO1, SHARDING_FSDP };
     static const int recomputes[] = { RECOMPUTE_NONE, RECOMPUTE_FULL };
     static const int losses[] = { LOSS_FULL, LOSS_LINEAR_CE };
-    static const int prefetches[] = { 1, 0 };
     const struct fixed_choices *fixed = &space->q->fixed;
     const struct primitives *base = &space->base;
 
@@ -53,8 +66,7 @@ static void note_knobs(struct space *space)
     knob_set(&space->loss, !choice_is_fixed(fixed, "loss"), (int)base->loss, 2, losses);
     if (!choice_is_fixed(fixed, "loss") && base->vocab_group > 1)
         space->loss = (struct knob){ .count = 1, .values = { LOSS_RING_DTP } };
-    knob_set(&space->prefetch, !choice_is_fixed(fixed, "prefetch_units"), base->prefetch_units, 2,
-             prefetches);
+    note_ahead(space);
     note_chunks(space);
 }
 
@@ -122,7 +134,7 @@ struct degrees space_fixed_degrees(const struct space *space)
 static struct settings settings_at(const struct space *space, bool last)
 {
     const struct knob *knobs[] = { &space->sharding, &space->recompute, &space->loss,
-                                   &space->chunks, &space->prefetch };
+                                   &space->chunks, &space->ahead };
     int values[5];
     for (int i = 0; i < 5; i++)
         values[i] = knobs[i]->values[last ? knobs[i]->count - 1 : 0];
@@ -130,7 +142,7 @@ static struct settings settings_at(const struct space *space, bool last)
                               .recompute = (enum recompute)values[1],
                               .loss = (enum loss)values[2],
                               .chunks = values[3],
-                              .prefetch = values[4],
+                              .ahead = (enum ahead)values[4],
                               .linear_context = LINEAR_CONTEXT_HEAD_SPLIT };
 }
 
@@ -152,7 +164,9 @@ struct settings settings_of(const struct choices *choices)
         .recompute = p->recompute,
         .loss = p->loss,
         .chunks = p->moe_chunks,
-        .prefetch = p->prefetch_units,
+        .ahead = p->comm_streams > 1     ? AHEAD_BOTH
+                 : p->prefetch_units > 0 ? AHEAD_GATHERS
+                                         : AHEAD_NOTHING,
         .linear_context = p->linear_context,
     };
 }
@@ -233,7 +247,10 @@ static void complete_primitives(const struct space *space, const struct degrees 
     p->moe_chunks = settings->chunks;
     if (space->open_moe)
         p->moe = settings->chunks > 1 ? MOE_CHUNKED : MOE_PLAIN;
-    p->prefetch_units = settings->prefetch;
+    if (space->open_prefetch)
+        p->prefetch_units = settings->ahead > AHEAD_NOTHING;
+    if (space->open_streams)
+        p->comm_streams = settings->ahead == AHEAD_BOTH ? 2 : 1;
     if (space->open_context)
         p->context = d->cp > 1 && space->has_softmax ? CONTEXT_ALLGATHER_KV : CONTEXT_NONE;
     if (space->open_linear_context)

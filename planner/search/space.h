@@ -22,10 +22,11 @@ struct space {
     bool has_moe, has_softmax, has_linear;
     bool open_tp, open_pp, open_cp, open_ep, open_etp, open_fsdp, open_e_fsdp;
     bool open_context, open_linear_context, open_moe, open_vocab_group, open_host_bytes;
+    bool open_prefetch, open_streams;
     bool full_widths_only;  /* shard over all ranks there are; set by who wants fewer layouts */
     struct primitives base; /* defaults with the fixed choices on top */
     struct layout fixed;    /* meaningful where not open */
-    struct knob sharding, recompute, loss, chunks, prefetch;
+    struct knob sharding, recompute, loss, chunks, ahead;
     long layouts, legal, fitting;
 };
 
@@ -34,13 +35,17 @@ struct degrees {
     int tp, pp, cp, ep, etp, fsdp, e_fsdp;
 };
 
+/* What runs beside a unit's computation: gathers of the next unit, and reduce-scatters of the one
+ * before on a stream of their own. Each level holds more than the one below and takes no longer. */
+enum ahead { AHEAD_NOTHING, AHEAD_GATHERS, AHEAD_BOTH };
+
 /* One point of the primitives' product. */
 struct settings {
     enum sharding sharding;
     enum recompute recompute;
     enum loss loss;
     int chunks; /* 1: plain */
-    int prefetch;
+    enum ahead ahead;
     enum linear_context linear_context; /* used where cp > 1 */
 };
 

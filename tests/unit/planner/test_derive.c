@@ -2,6 +2,8 @@
 #include "base/layout/capability.h"
 #include "test_derive_fixture.h"
 
+#include "tests/support/near.h"
+
 static struct answer answer;
 
 static void derive_ok(const struct ask *ask)
@@ -252,6 +254,30 @@ static void runners_up_are_others_and_ordered(void **state)
     }
 }
 
+/* The layout on which the articles' search of this case converged: TP 1, PP 1, EP 8, CP 4, FSDP
+ * over all ranks, full recompute, streamed loss, two expert chunks (measured there: 37 to 38 GB).
+ */
+static void the_main_case_converges(void **state)
+{
+    struct ask ask;
+    (void)state;
+    ask_init(&ask, "qwen3.5-35b-a3b", "h100-sxm", 32, 131072);
+    derive_ok(&ask);
+    const struct primitives *p = &answer.recommended.choices.primitives;
+    const struct layout *l = layout();
+    assert_int_equal(answer.recommended.verdict, VERDICT_FITS);
+    assert_int_equal(l->tp, 1);
+    assert_int_equal(l->pp, 1);
+    assert_int_equal(l->ep, 8);
+    assert_int_equal(l->cp, 4);
+    assert_int_equal(layout_dense_shards(l), 32);
+    assert_int_equal(p->sharding, SHARDING_FSDP);
+    assert_int_equal(p->recompute, RECOMPUTE_FULL);
+    assert_int_equal(p->loss, LOSS_LINEAR_CE);
+    assert_int_equal(p->moe_chunks, 2);
+    assert_near((double)answer.recommended.worst.peak_bytes, 37.5e9, 0.1, "bytes");
+}
+
 static void what_is_nearest_fits(void **state)
 {
     struct ask ask;
@@ -300,6 +326,7 @@ int main(void)
         cmocka_unit_test(the_host_keeps_what_was_set),
         cmocka_unit_test(keys_that_belong_together_are_derived),
         cmocka_unit_test(runners_up_are_others_and_ordered),
+        cmocka_unit_test(the_main_case_converges),
         cmocka_unit_test(what_is_nearest_fits),
         cmocka_unit_test(more_gpus_hold_more_state),
     };

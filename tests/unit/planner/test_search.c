@@ -47,15 +47,16 @@ static void look_at_primitives(struct plain *plain, struct choices *c)
     int last_linear = c->layout.cp > 1 ? LINEAR_CONTEXT_STATE_PASS : LINEAR_CONTEXT_NONE;
 
     p->context = c->layout.cp > 1 ? CONTEXT_ALLGATHER_KV : CONTEXT_NONE;
-    for (int bits = 0; bits < 24; bits++)
+    for (int bits = 0; bits < 36; bits++)
         for (int chunks = 1; chunks <= (moe ? 4 : 1); chunks++)
             for (int linear = 0; linear <= last_linear; linear++) {
                 static const enum sharding shardings[] = { SHARDING_REPLICATED, SHARDING_ZERO1,
                                                            SHARDING_FSDP };
                 p->recompute = bits & 1 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
                 p->loss = bits & 2 ? LOSS_LINEAR_CE : LOSS_FULL;
-                p->prefetch_units = bits & 4 ? 1 : 0;
-                p->sharding = shardings[bits / 8];
+                p->prefetch_units = bits / 4 % 3 > 0;
+                p->comm_streams = bits / 4 % 3 > 1 ? 2 : 1;
+                p->sharding = shardings[bits / 12];
                 p->moe = chunks > 1 ? MOE_CHUNKED : MOE_PLAIN;
                 p->moe_chunks = chunks;
                 p->linear_context = (enum linear_context)linear;
