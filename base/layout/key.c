@@ -66,6 +66,8 @@ const struct choice_key choice_keys[] = {
     PRIMITIVE(slots, KEY_INT, 1, 16, "optimizer buckets on the device at a time"),
     PRIMITIVE(vocab_group, KEY_INT, 1, MAX_DEGREE,
               "ranks that share the vocabulary under ring_dtp; 1: none"),
+    PRIMITIVE(vocab_strip, KEY_INT, 0, 1 << 28,
+              "vocabulary entries linear_ce visits at a time, each twice; 0: all, in one visit"),
 };
 const size_t choice_key_count = sizeof choice_keys / sizeof *choice_keys;
 _Static_assert(sizeof choice_keys / sizeof *choice_keys <= CHOICE_KEYS_MAX, "one bit a key");

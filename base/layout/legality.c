@@ -55,6 +55,8 @@ const struct legality_rule legality_rules[] = {
     { "vocab_group", SEVERITY_ERROR,
       "ring_dtp has a vocab_group of at least 2 that divides dp and the vocabulary, and only it",
       legality_vocab_group },
+    { "vocab_strip", SEVERITY_ERROR, "vocab_strip is at most the vocabulary and needs linear_ce",
+      legality_vocab_strip },
     { "offload", SEVERITY_ERROR,
       "offloaded checkpoints exist and have a host budget; the optimizer has two slots",
       legality_offload },

@@ -256,6 +256,28 @@ int legality_vocab_group(const struct legality_input *in, struct diag_list *rete
     return 1;
 }
 
+int legality_vocab_strip(const struct legality_input *in, struct diag_list *reterr)
+{
+    const struct primitives *p = &in->choices->primitives;
+    int64_t vocab = in->model->vocab;
+
+    if (p->vocab_strip == 0 || (p->loss == LOSS_LINEAR_CE && p->vocab_strip <= vocab))
+        return 0;
+    if (!reterr)
+        return 1;
+    if (p->loss != LOSS_LINEAR_CE) {
+        diag_error(reterr, choice_pos(in->fixed, "vocab_strip"), "vocab_strip=%d with loss=%s",
+                   p->vocab_strip, loss_names[p->loss]);
+        diag_hint(reterr, "loss=linear_ce, or vocab_strip=0");
+        return 1;
+    }
+    diag_error(reterr, choice_pos(in->fixed, "vocab_strip"),
+               "vocab_strip=%d, but the vocabulary has %lld entries", p->vocab_strip,
+               (long long)vocab);
+    diag_hint(reterr, "vocab_strip is at most %lld, or 0 for no strips", (long long)vocab);
+    return 1;
+}
+
 int legality_offload(const struct legality_input *in, struct diag_list *reterr)
 {
     const struct primitives *p = &in->choices->primitives;

@@ -55,6 +55,7 @@ struct primitives {
     uint64_t bucket_params;  /* parameters of one bucket of the offloaded optimizer */
     int slots;               /* buckets on the device at a time */
     int vocab_group;         /* ranks sharing the vocabulary under ring_dtp; 1: none */
+    int vocab_strip;         /* vocabulary entries of a strip under linear_ce; 0: no strips */
 };
 
 extern const char *const sharding_names[SHARDING_COUNT];

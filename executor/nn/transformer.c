@@ -75,7 +75,7 @@ void transformer_loss(struct transformer *t, struct micro_batch *batch)
     arena_phase(t->state->work->arena, "loss micro-batch %d", batch->index);
     state_unit_begin(t->state, head);
     state_gradient_begin(t->state, head);
-    loss_linear_ce(t->state, batch, &t->hidden, &t->gradient);
+    loss_run(t->state, batch, &t->hidden, &t->gradient);
     state_unit_end(t->state);
     state_gradient_end(t->state, head);
 }

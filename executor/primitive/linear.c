@@ -28,7 +28,7 @@ static struct gemm input_gemm(const struct linear *l, const void *dy, const bf16
                           .c = dx,
                           .a_type = l->output_type,
                           .b_type = DTYPE_BF16,
-                          .c_type = DTYPE_BF16,
+                          .c_type = l->input_type,
                           .a_stride = l->out,
                           .b_stride = l->in,
                           .c_stride = l->in };

@@ -9,6 +9,7 @@ struct linear {
     int64_t rows, in, out;
     enum dtype output_type;   /* of Y and its gradient */
     enum dtype gradient_type; /* of the gradient of W */
+    enum dtype input_type;    /* of the gradient of X */
 };
 
 void linear_forward(struct work *w, const struct linear *l, const void *x, const bf16 *weight,

@@ -130,6 +130,12 @@ static void loss_text(const struct text *t)
         (void)snprintf(t->ret, t->size, "%s tokens x %s vocabulary x %d B",
                        count(tokens, local_tokens(t->in)), count(vocab, shard),
                        (int)dtype_bytes(p->logits_dtype));
+    else if (p->loss == LOSS_LINEAR_CE && p->vocab_strip > 0)
+        (void)snprintf(t->ret, t->size,
+                       "3 x 2 B x %s tokens x %d + tiles of at most 512 tokens x (6 B x strips of "
+                       "%d + 4 B x %d) + 4 B x tokens",
+                       count(tokens, norm_tokens(t->in)), t->in->model->hidden, p->vocab_strip,
+                       t->in->model->hidden);
     else
         (void)snprintf(t->ret, t->size,
                        "3 x 2 B x %s tokens x %d + tiles of at most 512 tokens x %s vocabulary",

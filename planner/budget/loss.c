@@ -1,4 +1,5 @@
-/* loss.c - the loss side: whole logits, the streamed loss, the ring over vocabulary shards. */
+/* loss.c - the loss side: whole logits, the streamed loss by tiles and by strips, the ring over
+ * vocabulary shards. */
 #include "planner/budget/parts.h"
 
 #include "base/checked.h"
@@ -36,6 +37,19 @@ static void full(const struct budget_input *in, const struct widths *w, struct l
         ret->tiles = add_sat(ret->tiles, tile_bytes(w, w->vocab, 2));
 }
 
+/* Tiles of t tokens: their logits in fp32 and the gradient in bf16. In strips of w entries: per
+ * tile the same of [t, w] and the hidden gradient fp32 [t, H]; the log-sum-exp fp32 [T] of all
+ * tiles. */
+static void linear_ce(const struct budget_input *in, const struct widths *w, struct loss_bytes *ret)
+{
+    uint64_t strip = (uint64_t)in->choices->primitives.vocab_strip;
+    uint64_t width = strip > 0 && strip < w->vocab ? strip : w->vocab;
+    uint64_t tile = add_sat(tile_bytes(w, width, 4), tile_bytes(w, width, 2));
+    if (strip > 0)
+        tile = add_sat(tile, add_sat(tile_bytes(w, w->hidden, 4), arena_bytes(w->tokens, 4)));
+    ret->tiles = add_sat(ret->tiles, tile);
+}
+
 /* Vocabulary shards of H x V / g circulate with their gradients: one of each at work, one arriving;
  * per token a running maximum, sum and target logit. */
 static void ring_dtp(const struct budget_input *in, const struct widths *w, struct loss_bytes *ret)
@@ -67,8 +81,7 @@ void loss_bytes(const struct budget_input *in, struct loss_bytes *ret)
         break;
     case LOSS_LINEAR_CE:
     case LOSS_COUNT:
-        ret->tiles =
-            add_sat(ret->tiles, add_sat(tile_bytes(&w, w.vocab, 4), tile_bytes(&w, w.vocab, 2)));
+        linear_ce(in, &w, ret);
         break;
     }
 }

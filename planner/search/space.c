@@ -66,6 +66,8 @@ static void note_knobs(struct space *space)
     knob_set(&space->loss, !choice_is_fixed(fixed, "loss"), (int)base->loss, 2, losses);
     if (!choice_is_fixed(fixed, "loss") && base->vocab_group > 1)
         space->loss = (struct knob){ .count = 1, .values = { LOSS_RING_DTP } };
+    else if (!choice_is_fixed(fixed, "loss") && base->vocab_strip > 0)
+        space->loss = (struct knob){ .count = 1, .values = { LOSS_LINEAR_CE } };
     note_ahead(space);
     note_chunks(space);
 }

@@ -114,14 +114,16 @@ void compute_cost(const struct budget_input *in, const struct residency_shape *s
     launch_cost(in, received, mixer, ffn, ret);
 }
 
-/* Three matmuls of T x H x V / tp; logits written and read once, their gradient likewise. */
+/* Three matmuls of T x H x V / tp; logits written and read once, their gradient likewise. Strips
+ * make the logits, and write and read them, a second time. */
 double loss_seconds(const struct budget_input *in)
 {
     const struct hardware *h = in->hardware;
     double tokens = (double)local_tokens(in);
     double vocab = (double)in->model->vocab / in->choices->layout.tp;
-    double bytes = 2 * tokens * vocab * (4 + 2);
-    return matmul_seconds(h, 6.0 * tokens * in->model->hidden * vocab) +
+    int visits = in->choices->primitives.vocab_strip > 0 ? 2 : 1;
+    double bytes = 2 * tokens * vocab * (4 * visits + 2);
+    return matmul_seconds(h, 2.0 * (2 + visits) * tokens * in->model->hidden * vocab) +
            over(bytes, h->memory_bytes_per_second * h->memory_efficiency);
 }
 

@@ -14,7 +14,8 @@ static const char *const how[TIME_ITEM_COUNT] = {
     [TIME_ATTENTION] = "causal 2 x tokens x heads x head_dim x seq, backward 2.5 x, / peak reached",
     [TIME_LINEAR_ATTENTION] = "delta_rule_seconds_per_token x tokens x state, backward 2.7 x",
     [TIME_ELEMENTWISE] = "bytes of the liveness tables written and read / memory rate reached",
-    [TIME_LOSS] = "3 matmuls of tokens x hidden x vocabulary / tp, and the logits' bytes",
+    [TIME_LOSS] =
+        "3 matmuls (in strips 4) of tokens x hidden x vocabulary / tp, and bytes of logits",
     [TIME_EXPOSED_GATHER] = "unit gathers beyond the compute that hides them, and reduce-scatters",
     [TIME_EXPOSED_EXCHANGE] = "2 exchanges a pass of rows x hidden x 2 B, less what chunks hide",
     [TIME_EXPOSED_CONTEXT] = "keys and values gathered or heads exchanged in every pass",

@@ -184,6 +184,8 @@ static void rates(const struct budget_input *in, struct step_time *ret)
         replayed += first == RECOMPUTE_ALL_LAYERS || first > all ? all : first;
     }
     model_flops_per_token(in->model, in->seq_tokens, replayed, &flops);
+    if (in->choices->primitives.vocab_strip > 0) /* each strip's logits are made twice */
+        flops.hardware += 2.0 * in->model->hidden * (double)in->model->vocab;
     double tokens = (double)in->seq_tokens * l->micro_batch * layout_dp(l) * l->micro_batches;
     double rate = over(tokens, ret->seconds * layout_world(l));
     ret->tokens_per_second_per_gpu = rate;

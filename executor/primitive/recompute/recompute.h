@@ -1,13 +1,16 @@
 /* recompute.h - which layers are computed again in the backward.
  *
  * Contract
- *   What it does: names the layers whose forward keeps nothing but its input.
+ *   What it does: names the layers whose forward keeps nothing but its input: all of them, the
+ *   first N of a stage, or none.
  *   What it preserves: the replay computes what the forward computed, bit for bit: the same
- *   operations on the same input with the same routing.
+ *   operations on the same input with the same routing. Which layers recompute is therefore not to
+ *   be seen in loss, hidden states or gradients, to the last bit.
  *   Memory bound: a recomputed layer keeps its checkpoint, 2 * tokens * hidden bytes; its working
- *   tensors live during its own forward and backward only.
- *   How it is tested: the gradients of a recomputed step against a second implementation that keeps
- *   everything (tests/unit/executor). */
+ *   tensors live during its own forward and backward only. Another layer keeps, beside its
+ *   checkpoint, what ARCHITECTURE.md marks as kept, from its forward to its backward.
+ *   How it is tested: recompute none, first N and all against each other to the bit, and against a
+ *   second implementation in double precision (tests/unit/executor). */
 #ifndef RANKFIT_EXECUTOR_PRIMITIVE_RECOMPUTE_RECOMPUTE_H
 #define RANKFIT_EXECUTOR_PRIMITIVE_RECOMPUTE_RECOMPUTE_H
 

@@ -75,7 +75,9 @@ static void compare(const struct step_run *got, const struct step_run *want,
     }
     for (int step = 0; step < 3; step++) {
         double relative = fabs(got->loss[step] - want->loss[step]) / want->loss[step];
-        if (!(relative <= 1e-6))
+        /* AdamW divides a gradient by its own size: where it is close to nothing, the order of
+         * sums decides the sign of a whole step */
+        if (!(relative <= (step == 0 ? 1e-6 : 2e-5)))
             fail_msg("step %d: loss %.9g, one rank %.9g", step + 1, got->loss[step],
                      want->loss[step]);
         assert_true(fabs(got->norm[step] / want->norm[step] - 1) <= 1e-3);

@@ -22,13 +22,8 @@ static const struct {
     { "cp", "2" },
     { "etp", "2" },
     { "sharding", "zero2" },
-    { "grad_dtype", "bf16" },
-    { "recompute", "none" },
     { "recompute", "selective" },
-    { "recompute_layers", "3" },
-    { "loss", "full" },
     { "loss", "ring_dtp" },
-    { "logits_dtype", "bf16" },
     { "moe", "chunked" },
     { "moe", "capped" },
     { "moe_chunks", "2" },
@@ -54,6 +49,12 @@ static const struct {
     { "fsdp", "2" },
     { "e_fsdp", "2" },
     { "micro_batch", "3" },
+    { "grad_dtype", "bf16" },
+    { "recompute", "none" },
+    { "recompute_layers", "3" },
+    { "loss", "full" },
+    { "logits_dtype", "bf16" },
+    { "vocab_strip", "4096" },
 };
 
 static void set(struct fixture *f, const char *key, const char *value)

@@ -276,6 +276,17 @@ static void group_without_ring(struct fixture *f)
     f->choices.primitives.vocab_group = 4;
 }
 
+static void strip_without_stream(struct fixture *f)
+{
+    f->choices.primitives.vocab_strip = 4096;
+    f->choices.primitives.loss = LOSS_FULL;
+}
+
+static void strip_beyond_vocabulary(struct fixture *f)
+{
+    f->choices.primitives.vocab_strip = 151937;
+}
+
 static void offload_without_budget(struct fixture *f)
 {
     f->choices.primitives.offload = OFFLOAD_CHECKPOINTS;
@@ -388,6 +399,9 @@ static const struct example examples[] = {
       "recompute=full" },
     { "vocab_group", ring_without_group, "151936 over vocab_group 1 of dp 8", "legal 2" },
     { "vocab_group", group_without_ring, "vocab_group=4 with loss=linear_ce", "loss=ring_dtp" },
+    { "vocab_strip", strip_without_stream, "vocab_strip=4096 with loss=full", "loss=linear_ce" },
+    { "vocab_strip", strip_beyond_vocabulary,
+      "vocab_strip=151937, but the vocabulary has 151936 entries", "at most 151936" },
     { "offload", offload_without_budget, "sco_host_bytes=0, and offload has checkpoints",
       "sco_host_bytes" },
     { "offload", one_slot, "slots=1", "slots=2" },
