@@ -82,7 +82,7 @@ static uint64_t with_doubt(const struct timeline_result *t)
 static void group_compute(const struct budget_input *in, const struct stage *stage,
                           struct rows_received rows, struct rank_budget *ret)
 {
-    struct timeline_request request = { in, stage, rows.point, NULL };
+    struct timeline_request request = { in, stage, rows.point, NULL, NULL };
     struct timeline_result result, high;
     timeline_walk_both(&request, rows.upper, &result, &high);
     fill(&result, ret);
@@ -102,43 +102,93 @@ static int ep_coordinate(const struct layout *l, int rank)
     return rank / l->etp % l->ep;
 }
 
-/* The fullest layer's rows of a measured rank, and each layer's largest over its micro-batches. */
-static uint64_t measured_rows(const struct measured_rank *m, const struct stage *stage,
-                              uint64_t absent, uint64_t *layers)
+/* What a measured rank received in the layers of a stage. */
+struct measured_layers {
+    uint64_t rows[MODEL_MAX_LAYERS];
+    const uint64_t *chunks[MODEL_MAX_LAYERS]; /* NULL: not told */
+};
+
+static const uint64_t *chunks_of(const struct budget_input *in, const struct routed_rows *routed)
 {
-    uint64_t most = 0;
-    for (int i = 0; i < stage->layers; i++)
-        layers[i] = 0;
+    const struct primitives *p = &in->choices->primitives;
+    bool told = p->moe == MOE_CHUNKED && routed->chunk_count == (size_t)p->moe_chunks;
+    return told ? routed->chunk_rows_received : NULL;
+}
+
+/* The rows of one micro-batch, or (-1) each layer's largest over all of them; the fullest layer's
+ * are returned. */
+static uint64_t measured_layers(const struct budget_input *in, const struct stage *stage,
+                                int micro_batch, struct measured_layers *ret)
+{
+    const struct measured_rank *m = in->measured;
+    uint64_t most = 0, absent = m->routed_count == 0 ? dispatch_rows(in, -1).point : 0;
+    for (int i = 0; i < stage->layers; i++) {
+        ret->rows[i] = absent;
+        ret->chunks[i] = NULL;
+    }
     for (size_t i = 0; i < m->routed_count; i++) {
-        int layer = m->routed[i].layer - stage->first;
-        if (layer >= 0 && layer < stage->layers && m->routed[i].rows_received > layers[layer])
-            layers[layer] = m->routed[i].rows_received;
+        const struct routed_rows *routed = &m->routed[i];
+        int layer = routed->layer - stage->first;
+        bool asked = micro_batch < 0 || routed->micro_batch == micro_batch;
+        if (!asked || layer < 0 || layer >= stage->layers ||
+            routed->rows_received < ret->rows[layer])
+            continue;
+        ret->rows[layer] = routed->rows_received;
+        ret->chunks[layer] = chunks_of(in, routed);
     }
     for (int i = 0; i < stage->layers; i++)
-        most = layers[i] > most ? layers[i] : most;
-    for (int i = 0; i < stage->layers && m->routed_count == 0; i++)
-        layers[i] = most = absent;
+        most = ret->rows[i] > most ? ret->rows[i] : most;
     return most;
+}
+
+/* A stage alone holds one micro-batch at a time; the stages of a pipeline hold several, of which
+ * any may be the fullest. Chunks of a fuller micro-batch may still be smaller. */
+static int measured_passes(const struct budget_input *in)
+{
+    int ret = 1;
+    if (in->choices->layout.pp > 1 || in->choices->primitives.moe != MOE_CHUNKED)
+        return 0;
+    for (size_t i = 0; i < in->measured->routed_count; i++)
+        if (in->measured->routed[i].micro_batch >= ret)
+            ret = in->measured->routed[i].micro_batch + 1;
+    return ret;
+}
+
+/* The larger of both: peak, and every item's own. */
+static void raise_to(const struct timeline_result *other, struct timeline_result *ret)
+{
+    uint64_t max[ITEM_COUNT];
+    for (int i = 0; i < ITEM_COUNT; i++)
+        max[i] = other->max[i] > ret->max[i] ? other->max[i] : ret->max[i];
+    if (other->peak > ret->peak)
+        *ret = *other;
+    memcpy(ret->max, max, sizeof max);
 }
 
 /* A measured rank alone, at the rows that it received. */
 static void measured_compute(const struct budget_input *in, struct rank_budget *ret)
 {
     struct stage stage;
-    struct timeline_result result;
-    uint64_t layers[MODEL_MAX_LAYERS];
+    struct measured_layers layers;
     const struct layout *l = &in->choices->layout;
-    int rank = in->measured->rank;
+    int rank = in->measured->rank, passes = measured_passes(in);
     stage_init(in, rank / ranks_a_stage(l), &stage);
-    uint64_t absent = dispatch_rows(in, -1).point;
-    uint64_t most = measured_rows(in->measured, &stage, absent, layers);
-    struct timeline_request request = { in, &stage, most, layers };
-    timeline_walk(&request, NULL, &result);
+    struct timeline_request request = { in, &stage, 0, layers.rows, layers.chunks };
+    struct timeline_result result = { .peak = 0 };
+    uint64_t fullest = 0;
+    for (int i = passes > 0 ? 0 : -1; i < passes; i++) {
+        struct timeline_result one;
+        uint64_t most = measured_layers(in, &stage, i, &layers);
+        fullest = most > fullest ? most : fullest;
+        request.received = most;
+        timeline_walk(&request, NULL, &one);
+        raise_to(&one, &result);
+    }
     fill(&result, ret);
     ret->rank = rank;
     ret->stage = stage.index;
     ret->ep_coordinate = ep_coordinate(l, rank);
-    ret->routed_rows = ret->routed_rows_upper = most;
+    ret->routed_rows = ret->routed_rows_upper = fullest;
     ret->peak_upper_bytes = with_doubt(&result);
 }
 

@@ -103,6 +103,8 @@ struct timeline_request {
     const struct stage *stage;
     uint64_t received;              /* rows received a layer, unless measured per layer */
     const uint64_t *layer_received; /* per layer of the stage; NULL: `received` for all */
+    /* Rows received of each chunk, per layer; NULL, or NULL for a layer: an even share. */
+    const uint64_t *const *layer_chunks;
 };
 
 struct timeline_result {

@@ -62,7 +62,7 @@ size_t budget_phases(const struct budget_input *in, int stage, struct phase_byte
     struct timeline_result result;
     struct stage s;
     stage_init(in, stage, &s);
-    struct timeline_request request = { in, &s, dispatch_rows(in, -1).point, NULL };
+    struct timeline_request request = { in, &s, dispatch_rows(in, -1).point, NULL, NULL };
     timeline_walk(&request, &sink, &result);
     int held = held_micro_batches(l, stage);
     if (l->micro_batches > held) {

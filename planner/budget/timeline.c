@@ -28,8 +28,9 @@ struct walk {
     struct timeline_result *ret;
     struct in_flight flight;
     struct residency_shape shape;
-    uint64_t received; /* rows of every layer, unless measured */
-    uint64_t rows;     /* received rows that `shape` and `kinds` stand for */
+    uint64_t received;          /* rows of every layer, unless measured */
+    uint64_t rows;              /* received rows that `shape` and `kinds` stand for */
+    const uint64_t *chunk_rows; /* likewise, of each chunk */
     struct kind kinds[MIXER_COUNT][FFN_COUNT];
     struct residency_half halves[RESIDENCY_MODES];
     uint64_t window[MAX_USES]; /* gathered bytes alive while a use of a unit is current */
@@ -132,9 +133,12 @@ static const struct residency *residency_of(struct walk *w, int layer, enum resi
     enum mixer mixer = (enum mixer)m->layer_mixer[l];
     enum ffn ffn = (enum ffn)m->layer_ffn[l];
     uint64_t rows = w->r->layer_received ? w->r->layer_received[layer] : w->received;
-    if (rows != w->rows) {
+    const uint64_t *chunks = w->r->layer_chunks ? w->r->layer_chunks[layer] : NULL;
+    if (rows != w->rows || chunks != w->chunk_rows) {
         w->rows = rows;
+        w->chunk_rows = chunks;
         working_shape(w->r->in, rows, &w->shape);
+        w->shape.chunks.received = chunks;
         for (int i = 0; i < MIXER_COUNT; i++)
             w->kinds[i][FFN_MOE].done = 0;
         memset(w->halves, 0, sizeof w->halves);
@@ -400,6 +404,7 @@ static void walk_step(struct walk *w, uint64_t received, struct timeline_result 
     w->pending = 0;
     w->use = 0;
     w->rows = w->received = received;
+    w->chunk_rows = NULL;
     working_shape(w->r->in, received, &w->shape);
     for (int i = 0; i < MIXER_COUNT; i++)
         for (int j = 0; j < FFN_COUNT; j++)

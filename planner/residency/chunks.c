@@ -119,6 +119,8 @@ static const struct chunk_row backward_rows[] = {
          WHEN_SHARED_GATE, 0),
     CROW("as", WORKING, TOKENS, SHARED, 2, BEFORE, 0, R_S1, BEFORE, 0, R_S2, REMADE, SHARED, 0),
     CROW("das", WORKING, TOKENS, SHARED, 2, BEFORE, 0, R_S2, BEFORE, 0, R_S3, REMADE, SHARED, 0),
+    CROW("d scalar gate", WORKING, TOKENS, ONE, 4, BEFORE, 0, R_S3, BEFORE, 0, R_S4, REMADE,
+         WHEN_SHARED_GATE, 0),
     CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_S1, AFTER, 0, R_B12, REMADE, SHARED, 0),
     CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_ROUTED, AFTER, 0, R_B12, REMADE, 0, SHARED),
     CROW("dn2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_S4, AFTER, 0, R_B13, REMADE, SHARED, 0),
@@ -145,6 +147,10 @@ static const struct chunk_row backward_rows[] = {
          0),
     CROW("ret weights", DISPATCH_RECV, SENT, ONE, 4, OWN, 0, R_RETURN, OWN, 1, R_UNPERMUTE, REMADE,
          EP, 0),
+    CROW("d weights", WORKING, SENT, ONE, 4, OWN, 1, R_UNPERMUTE, OWN, 1, R_UNPERMUTE, REMADE, EP,
+         0),
+    CROW("d weights", WORKING, SENT, ONE, 4, OWN, 0, R_UNPERMUTE, OWN, 0, R_UNPERMUTE, REMADE, 0,
+         EP),
 };
 
 static const struct chunk_table forward_table = { F_BEFORE, F_STEPS, F_AFTER,
@@ -193,7 +199,7 @@ static int chunk_count(const struct residency_shape *shape)
     return shape->chunks.count < MAX_CHUNKS ? shape->chunks.count : MAX_CHUNKS;
 }
 
-/* Runs of ceil(T / n) tokens; rows received in proportion. */
+/* Runs of ceil(T / n) tokens; rows received in proportion, unless they are known. */
 static void chunk_rows(struct run *r)
 {
     const struct residency_shape *s = r->shape;
@@ -203,6 +209,8 @@ static void chunk_rows(struct run *r)
         left -= mine;
         r->sent[i] = tokens ? div_up(mul_sat(s->rows[ROWS_SENT], mine), tokens) : 0;
         r->received[i] = tokens ? div_up(mul_sat(s->rows[ROWS_RECV], mine), tokens) : 0;
+        if (s->chunks.received && s->chunks.count == r->chunks)
+            r->received[i] = s->chunks.received[i];
     }
 }
 

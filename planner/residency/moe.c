@@ -94,6 +94,8 @@ static const struct residency_row backward_rows[] = {
     ROW("dx gathered", WORKING, TOKENS, HIDDEN, 2, S1_AGAIN, S2_DOWN, REMADE, WHEN_TP | SHARED, 0),
     ROW("as", WORKING, TOKENS, SHARED, 2, S1_AGAIN, S2_DOWN, REMADE, SHARED, 0),
     ROW("das", WORKING, TOKENS, SHARED, 2, S2_DOWN, S3_SWIGLU, REMADE, SHARED, 0),
+    ROW("d scalar gate", WORKING, TOKENS, ONE, 4, S3_SWIGLU, S4_GATE_UP, REMADE, WHEN_SHARED_GATE,
+        0),
     ROW("n2 gathered", WORKING, TOKENS, HIDDEN, 2, S4_GATE_UP, S4_GATE_UP, REMADE, WHEN_TP | SHARED,
         0),
     ROW("partial sum", WORKING, TOKENS, HIDDEN, 2, S4_GATE_UP, S4_GATE_UP, REMADE, WHEN_TP | SHARED,
@@ -114,6 +116,7 @@ static const struct residency_row backward_rows[] = {
     ROW("ret", DISPATCH_RECV, SENT, HIDDEN, 2, B10_EXCHANGE, B11_UNPERMUTE, REMADE, EP, 0),
     ROW("ret weights", DISPATCH_RECV, SENT, ONE, 4, B10_EXCHANGE, B11_UNPERMUTE, REMADE, EP, 0),
     ROW("dlogits", WORKING, NORM, EXPERTS, 4, B11_UNPERMUTE, B12_ROUTER, REMADE, 0, 0),
+    ROW("d weights", WORKING, NORM, TOP_K, 4, B11_UNPERMUTE, B11_UNPERMUTE, REMADE, 0, 0),
 };
 
 const struct residency_table residency_moe_forward = TABLE("MoE", M_STEPS, forward_rows);

@@ -106,8 +106,9 @@ struct residency_shape {
     uint64_t width[WIDTH_COUNT];
     unsigned when; /* WHEN_... bits that hold */
     struct {
-        int count; /* 1: not chunked */
-        int delay; /* chunks that weight gradients wait */
+        int count;                /* 1: not chunked */
+        int delay;                /* chunks that weight gradients wait */
+        const uint64_t *received; /* rows received of each, where known; NULL: an even share */
     } chunks;
 };
 

@@ -70,7 +70,7 @@ static void measure_as_predicted(struct fixture *f)
         memcpy(rank->item_bytes, budget->item_bytes, sizeof rank->item_bytes);
         memcpy(rank->item_max_bytes, budget->item_max_bytes, sizeof rank->item_max_bytes);
         for (int layer = 0; layer < LAYERS; layer++)
-            f->routed[r][layer] = (struct routed_rows){ layer, 0, rows, rows };
+            f->routed[r][layer] = (struct routed_rows){ layer, 0, rows, rows, 0, NULL };
     }
     f->seconds[0] = 5;
     f->seconds[1] = 1;

@@ -13,7 +13,9 @@
 
 #include <cmocka.h>
 
-static struct routed_rows routed[] = { { 0, 0, 256, 300 }, { 3, 1, 256, 212 } };
+static uint64_t chunks[] = { 123, 177, 0 };
+/* The second as files of plain schedules have it. */
+static struct routed_rows routed[] = { { 0, 0, 256, 300, 3, chunks }, { 3, 1, 256, 212, 0, NULL } };
 static double seconds[] = { 0.25, 0.125 };
 static double losses[] = { 5.5625, 5.5 };
 
@@ -78,6 +80,10 @@ static void test_round_trip(void **state)
     assert_int_equal(rank->routed[1].layer, 3);
     assert_int_equal(rank->routed[1].micro_batch, 1);
     assert_int_equal(rank->routed[1].rows_received, 212);
+    assert_int_equal(rank->routed[1].chunk_count, 0);
+    assert_int_equal(rank->routed[0].chunk_count, 3);
+    assert_int_equal(rank->routed[0].chunk_rows_received[1], 177);
+    assert_int_equal(rank->routed[0].chunk_rows_received[2], 0);
     assert_int_equal(rank->steps, 2);
     assert_true(rank->step_seconds[1] == 0.125);
     assert_true(rank->loss[0] == 5.5625);
@@ -115,6 +121,7 @@ static const struct {
     { "missing", "\"rss_bytes\"", "\"rss\"" },
     { "losses", "5.5625,", "" },
     { "text", "0.125", "\"fast\"" },
+    { "chunks", "123", "1.5" },
 };
 
 static void test_faults(void **state)

@@ -37,9 +37,13 @@ static uint64_t sent(const struct chunked *c, int i)
     return tokens(c, i) * (uint64_t)c->s->m->moe.top_k;
 }
 
+/* As told by a measurement, which here holds one entry a layer; else an even share. */
 static uint64_t received(const struct chunked *c, int i)
 {
+    const struct measured_rank *m = c->s->in->measured;
     uint64_t T = c->s->T;
+    if (m && m->routed[c->y->index].chunk_count > 0)
+        return m->routed[c->y->index].chunk_rows_received[i];
     return (c->y->R * tokens(c, i) + T - 1) / T;
 }
 
@@ -196,6 +200,8 @@ static void land_return(struct chunked *c, int i)
     struct flight *f = &c->flight[i];
     land(c, &f->back, &f->back_w);
     drop(c->s, &c->y->k->chunk[i].map);
+    struct tensor_alive dweights = working(c->y, 4 * sent(c, i));
+    drop(c->s, &dweights);
     land(c, &f->ret, &f->ret_w);
 }
 
@@ -211,6 +217,8 @@ static void backward_chunk(struct chunked *c, int i)
     start_backward(c, i + 1);
     struct tensor_alive dxe = experts_backward(c, i, &dw);
     if (!c->ep) {
+        struct tensor_alive dweights = working(c->y, 4 * sent(c, i));
+        drop(s, &dweights);
         land(c, &dxe, &dw);
         drop(s, &c->y->k->chunk[i].map);
         return;

@@ -211,10 +211,12 @@ void shared_backward(struct layer *y, struct tensor_alive *n2, struct tensor_ali
     struct tensor_alive as = working(y, 2 * s->T * width);
     struct tensor_alive das = working(y, 2 * s->T * width);
     drop(s, &as);
+    struct tensor_alive dgate = working(y, y->k->gate.bytes);
     drop(s, &das);
     *dn2 = working(y, 2 * s->T * s->H);
     drop(s, &y->k->hs);
     drop(s, &y->k->gate);
+    drop(s, &dgate);
 }
 
 /* b4 to b8; dy is released, dxe and dw are left. */
@@ -268,7 +270,8 @@ static void moe_backward(struct layer *y)
         dn2 = working(y, 2 * s->T * s->H);
     }
     struct tensor_alive dlogits = working(y, 4 * s->T * (uint64_t)s->m->moe.experts);
-    struct tensor_alive *gone[] = { &rows,     &ret_w,      &dw,         &k->map,
+    struct tensor_alive dweights = working(y, 4 * y->S);
+    struct tensor_alive *gone[] = { &rows,     &ret_w,      &dw,         &k->map,   &dweights,
                                     &k->probs, &k->choices, &k->weights, &k->slots };
     for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++)
         drop(s, gone[i]);

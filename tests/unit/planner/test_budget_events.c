@@ -147,8 +147,8 @@ static void at_measured_rows(void **state)
         struct budget_input *in = sample_input(&s, (uint64_t)pick(&seed, 16, 400));
         for (int i = 0; i < s.model.layers; i++) {
             rows[i] = (uint64_t)pick(&seed, 1, 4000);
-            routed[measured.routed_count++] = (struct routed_rows){ i, 0, 1, rows[i] / 2 };
-            routed[measured.routed_count++] = (struct routed_rows){ i, 1, 1, rows[i] };
+            routed[measured.routed_count++] = (struct routed_rows){ i, 0, 1, rows[i] / 2, 0, NULL };
+            routed[measured.routed_count++] = (struct routed_rows){ i, 1, 1, rows[i], 0, NULL };
         }
         in->measured = &measured;
         budget_compute(in, &budget);
@@ -158,12 +158,76 @@ static void at_measured_rows(void **state)
     }
 }
 
+enum { BATCHES = 3, MOST_CHUNKS = 6 };
+
+/* Rows of one micro-batch in every layer, spread unevenly over the chunks. */
+static void draw_chunks(uint64_t *seed, int layers, int micro_batch, int chunks,
+                        uint64_t (*spread)[MOST_CHUNKS], struct routed_rows *ret)
+{
+    for (int layer = 0; layer < layers; layer++) {
+        ret[layer] =
+            (struct routed_rows){ layer, micro_batch, 1, 0, (size_t)chunks, spread[layer] };
+        for (int c = 0; c < chunks; c++) {
+            spread[layer][c] = (uint64_t)pick(seed, 0, 900) * (uint64_t)pick(seed, 0, 1);
+            ret[layer].rows_received += spread[layer][c];
+        }
+    }
+}
+
+/* The larger of what two micro-batches hold. */
+static void raise_played(const struct played *one, struct played *ret)
+{
+    for (int i = 0; i < ITEM_COUNT; i++)
+        ret->max[i] = one->max[i] > ret->max[i] ? one->max[i] : ret->max[i];
+    ret->peak = one->peak > ret->peak ? one->peak : ret->peak;
+}
+
+/* What each chunk received is told: every micro-batch is played with its own. */
+static void at_measured_chunks(void **state)
+{
+    (void)state;
+    uint64_t seed = 31;
+    static struct sample s;
+    static struct budget budget;
+    for (int round = 0; round < 200; round++) {
+        struct routed_rows routed[BATCHES][MODEL_MAX_LAYERS], all[BATCHES * MODEL_MAX_LAYERS];
+        uint64_t spread[BATCHES][MODEL_MAX_LAYERS][MOST_CHUNKS], rows[MODEL_MAX_LAYERS];
+        struct measured_rank measured = { .rank = 0 };
+        struct played played, most = { .peak = 0 };
+        sample_init(&s);
+        random_model(&seed, &s.model);
+        random_layout(&seed, &s.choices);
+        struct primitives *p = &s.choices.primitives;
+        p->moe = MOE_CHUNKED;
+        p->moe_chunks = pick(&seed, 2, MOST_CHUNKS);
+        p->wgrad_delay = pick(&seed, -1, p->moe_chunks - 1);
+        struct budget_input *in = sample_input(&s, (uint64_t)pick(&seed, 4, 300));
+        size_t layers = (size_t)s.model.layers;
+        in->measured = &measured;
+        for (int b = 0; b < BATCHES; b++) {
+            draw_chunks(&seed, s.model.layers, b, p->moe_chunks, spread[b], routed[b]);
+            memcpy(all + (size_t)b * layers, routed[b], layers * sizeof all[0]);
+            measured.routed = routed[b];
+            measured.routed_count = layers;
+            for (size_t i = 0; i < layers; i++)
+                rows[i] = routed[b][i].rows_received;
+            play_step(in, rows, &played);
+            raise_played(&played, &most);
+        }
+        measured.routed = all;
+        measured.routed_count = BATCHES * layers;
+        budget_compute(in, &budget);
+        expect_same(&budget.groups[0], &most, round);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(at_balanced_rows),
         cmocka_unit_test(chunks_and_context),
         cmocka_unit_test(at_measured_rows),
+        cmocka_unit_test(at_measured_chunks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
