@@ -24,11 +24,8 @@ static const struct {
     { "sharding", "zero2" },
     { "recompute", "selective" },
     { "loss", "ring_dtp" },
-    { "moe", "chunked" },
     { "moe", "capped" },
-    { "moe_chunks", "2" },
     { "moe_cap_tokens", "64" },
-    { "wgrad_delay", "all" },
     { "context", "ring" },
     { "linear_context", "state_pass" },
     { "prefetch_units", "3" },
@@ -55,6 +52,10 @@ static const struct {
     { "loss", "full" },
     { "logits_dtype", "bf16" },
     { "vocab_strip", "4096" },
+    { "moe", "chunked" },
+    { "moe_chunks", "5" },
+    { "wgrad_delay", "1" },
+    { "wgrad_delay", "all" },
 };
 
 static void set(struct fixture *f, const char *key, const char *value)
