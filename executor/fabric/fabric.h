@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 struct fabric;
+struct progress;
 struct group; /* an ordered set of ranks; a group of one costs nothing and all its calls are copies
                */
 
@@ -69,6 +70,7 @@ struct fabric {
     const struct fabric_ops *ops;
     int rank, world;
     struct group *all;
+    struct progress *progress; /* of the ranks of this machine; NULL: nobody watches */
 };
 
 struct group_info {

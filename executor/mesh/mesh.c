@@ -1,4 +1,5 @@
 #include "executor/mesh/mesh.h"
+#include "executor/fabric/progress.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,9 @@ int mesh_open(struct meshes *mesh, struct fabric *fabric, const struct layout *l
     int ret = ranks ? 0 : diag_error(reterr, (struct pos){ 0 }, "no memory left for the mesh");
     for (int i = 0; ret == 0 && i < MESH_GROUP_COUNT; i++) {
         int count = layout_group(layout, group_axes[i], fabric->rank, ranks);
+        progress_wait(fabric->progress, "group_open");
         ret = fabric->ops->group_open(fabric, ranks, count, &mesh->groups[i], reterr);
+        progress_waited(fabric->progress);
     }
     free(ranks);
     return ret;

@@ -8,6 +8,7 @@
 #include "base/plan/measurement.h"
 #include "base/plan/plan.h"
 #include "executor/backend/backend.h"
+#include "executor/fabric/progress.h"
 #include "executor/memory/arena.h"
 #include "executor/mesh/mesh.h"
 #include "executor/primitive/context/zigzag.h"
@@ -59,6 +60,7 @@ struct work {
     struct meshes *mesh;
     struct arena *arena;
     struct diag_list *errors;
+    struct progress *progress; /* notes every operation; may be NULL */
     bool dry, failed;
     uint64_t seed;
     struct routed_rows *routed;   /* [micro_batch * layers + layer], largest received so far */
@@ -113,9 +115,11 @@ static inline void *element_at(const void *data, uint64_t index, uint64_t elemen
 /* A backend operation on the compute stream: WORK_OP(w, rmsnorm, rows, ...). */
 #define WORK_OP(w, name, ...)                                                                      \
     do {                                                                                           \
-        if (work_runs(w))                                                                          \
+        if (work_runs(w)) {                                                                        \
+            progress_note((w)->progress);                                                          \
             work_note((w), (w)->backend->ops->name((w)->backend, STREAM_COMPUTE, __VA_ARGS__,      \
                                                    (w)->errors));                                  \
+        }                                                                                          \
     } while (0)
 
 /* A fabric operation of a group, timed as communication. */
@@ -123,7 +127,9 @@ static inline void *element_at(const void *data, uint64_t index, uint64_t elemen
     do {                                                                                           \
         if (work_runs(w)) {                                                                        \
             double begun_ = work_clock();                                                          \
+            progress_wait((w)->progress, #name);                                                   \
             work_note((w), (w)->mesh->fabric->ops->name(__VA_ARGS__, (w)->errors));                \
+            progress_waited((w)->progress);                                                        \
             (w)->communication_seconds += work_clock() - begun_;                                   \
         }                                                                                          \
     } while (0)

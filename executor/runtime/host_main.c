@@ -2,13 +2,16 @@
  * the executor that prints or exits. */
 #include "base/text.h"
 #include "base/units.h"
+#include "executor/fabric/progress.h"
 #include "executor/runtime/dump.h"
+#include "executor/runtime/fault.h"
 #include "executor/runtime/options.h"
 #include "executor/runtime/question.h"
 #include "executor/runtime/record.h"
 #include "executor/runtime/replay.h"
 #include "executor/runtime/trainer.h"
 #include "executor/runtime/versions.h"
+#include "executor/runtime/watch.h"
 #include "executor/runtime/weights.h"
 
 #include <stdlib.h>
@@ -28,18 +31,21 @@ struct host_run {
     struct dump dump;
     struct safetensors *weights; /* NULL: drawn from the seed */
     struct replay replay;
+    struct fault fault;
+    struct watch *watch;
     struct diag_list errors;
 };
 
-/* A fault that other ranks cannot know of: its cause is printed and every rank ends. Ranks that
- * fail at the same moment speak in order; the first one's end reaches the others before. */
+/* A fault that other ranks cannot know of: its cause is printed and every rank ends. Of ranks that
+ * fail at the same moment one speaks. */
 static void fail_all(struct host_run *run)
 {
     const struct fabric *f = run->fabric;
-    (void)usleep((useconds_t)(f->rank < 100 ? f->rank : 100) * 20000);
-    (void)fprintf(stderr, "rank %d of %d:\n", f->rank, f->world);
-    diag_list_print(stderr, &run->errors);
-    (void)fflush(stderr);
+    if (progress_may_tell(f->progress)) {
+        (void)fprintf(stderr, "rank %d of %d:\n", f->rank, f->world);
+        diag_list_print(stderr, &run->errors);
+        (void)fflush(stderr);
+    }
     f->ops->abort(run->fabric, STATUS_FAILED);
     _exit(STATUS_FAILED);
 }
@@ -58,8 +64,10 @@ static bool any_errors(struct host_run *run)
         return true;
     }
     failed[f->rank] = run->errors.errors > 0;
+    progress_wait(f->progress, "sum_doubles");
     if (f->ops->sum_doubles(f->all, failed, f->world, &ignored) != 0)
         fail_all(run);
+    progress_waited(f->progress);
     while (lowest < f->world && failed[lowest] == 0)
         lowest++;
     free(failed);
@@ -98,6 +106,21 @@ static bool question_is_wrong(struct host_run *run)
     return any_errors(run);
 }
 
+/* Where every phase begins: it is noted, and a fault asked for strikes. */
+static int enter(enum run_phase phase, int step, void *context, struct diag_list *reterr)
+{
+    struct host_run *run = context;
+    progress_phase(run->fabric->progress, phase, step);
+    return fault_strike(&run->fault, run->fabric->rank, phase, step, reterr);
+}
+
+/* The same for what is no part of a step. */
+static void enter_or_fail(struct host_run *run, enum run_phase phase, int step)
+{
+    if (enter(phase, step, run, &run->errors) != 0)
+        fail_all(run);
+}
+
 static void keep_gradients(struct trainer *trainer, void *context)
 {
     struct host_run *run = context;
@@ -108,12 +131,20 @@ static void keep_gradients(struct trainer *trainer, void *context)
 static void start(struct host_run *run)
 {
     struct trainer *t = &run->trainer;
+    const struct fault *fault = &run->fault;
+    const struct trainer_options options = {
+        .seed = (uint64_t)run->options.seed,
+        .refused_take = fault->rank == run->fabric->rank ? (long)fault->take : 0,
+        .on_phase = enter,
+        .context = run,
+    };
+    enter_or_fail(run, RUN_PHASE_START, 0);
     int failed = record_open(&run->record, (int)run->options.steps, &run->errors);
 
     run->backend = backend_host_open(&run->errors);
     if (failed || !run->backend ||
-        trainer_open(t, &run->plan, run->fabric, run->backend, &run->data,
-                     (uint64_t)run->options.seed, &run->errors) != 0)
+        trainer_open_with(t, &run->plan, run->fabric, run->backend, &run->data, &options,
+                          &run->errors) != 0)
         fail_all(run);
     if (run->weights && weights_load(t, run->weights) != 0)
         fail_all(run);
@@ -164,6 +195,7 @@ static void train(struct host_run *run)
             fail_all(run);
         record_step(&run->record, &result);
         print_progress(run, step, &result);
+        enter_or_fail(run, RUN_PHASE_SAVE, step);
         if (step == 1 && run->options.dump)
             write_dump(run);
         if (record_write(&run->record, &run->trainer, run->options.measurement, &run->errors) != 0)
@@ -173,12 +205,16 @@ static void train(struct host_run *run)
 
 static void save(struct host_run *run)
 {
-    if (run->options.save && weights_save(&run->trainer, run->options.save) != 0)
+    if (!run->options.save)
+        return;
+    enter_or_fail(run, RUN_PHASE_SAVE, (int)run->options.steps + 1);
+    if (weights_save(&run->trainer, run->options.save) != 0)
         fail_all(run);
 }
 
 static void finish(struct host_run *run)
 {
+    watch_close(run->watch);
     trainer_close(&run->trainer);
     record_close(&run->record);
     dump_done(&run->dump);
@@ -192,6 +228,7 @@ static void finish(struct host_run *run)
 static enum status run_host(struct host_run *run, int argc, char *const *argv)
 {
     (void)run_options_parse(argc, argv, &run->options, &run->errors);
+    (void)fault_parse(getenv("RANKFIT_FAULT"), &run->fault, &run->errors);
     if (any_errors(run))
         return STATUS_WRONG_QUESTION;
     if (run->options.help) {
@@ -199,6 +236,9 @@ static enum status run_host(struct host_run *run, int argc, char *const *argv)
             (void)fputs(run_options_usage, stdout);
         return STATUS_DONE;
     }
+    run->watch = watch_open(run->fabric, run->options.stall_seconds, STATUS_FAILED, &run->errors);
+    if (!run->watch)
+        fail_all(run);
     if (question_is_wrong(run))
         return STATUS_WRONG_QUESTION;
     start(run);
@@ -212,6 +252,7 @@ int main(int argc, char **argv)
     struct host_run *run = calloc(1, sizeof *run);
     if (!run)
         return STATUS_FAILED;
+    watch_hold_signals();
     run->fabric = fabric_mpi_open(&argc, &argv, &run->errors);
     if (!run->fabric) {
         diag_list_print(stderr, &run->errors);

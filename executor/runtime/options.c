@@ -8,7 +8,7 @@
 const char run_options_usage[] =
     "usage: rankfit-host PLAN --measurement FILE [--data FILE] [--data-format bytes|u32]\n"
     "                    [--steps N] [--seed N] [--weights FILE|DIR] [--save FILE]\n"
-    "                    [--replay FILE] [--dump FILE]\n"
+    "                    [--replay FILE] [--stall-timeout N] [--dump FILE]\n"
     "Runs the plan's training step on this machine's processors, one process a rank\n"
     "(mpirun -n WORLD rankfit-host ...; `rankfit run PLAN` does so).\n"
     "  --measurement FILE   what was measured (YAML for .yaml and .yml, JSON otherwise)\n"
@@ -20,6 +20,7 @@ const char run_options_usage[] =
     "  --save FILE          trained weights in bf16 (safetensors)\n"
     "  --replay FILE        experts of each token: choices.LAYER (safetensors, I32), at every "
     "step\n"
+    "  --stall-timeout N    seconds without progress of a rank after which the run is ended (600)\n"
     "  --dump FILE          gradients and final hidden states of the first step (safetensors)\n";
 
 enum option_type { OPTION_TEXT, OPTION_INT, OPTION_FORMAT };
@@ -40,6 +41,7 @@ static const struct option_row option_rows[] = {
     { "weights", OPTION_TEXT, offsetof(struct run_options, weights), 0, 0 },
     { "save", OPTION_TEXT, offsetof(struct run_options, save), 0, 0 },
     { "replay", OPTION_TEXT, offsetof(struct run_options, replay), 0, 0 },
+    { "stall-timeout", OPTION_INT, offsetof(struct run_options, stall_seconds), 1, 1000000 },
     { "dump", OPTION_TEXT, offsetof(struct run_options, dump), 0, 0 },
 };
 enum { OPTION_COUNT = sizeof option_rows / sizeof *option_rows };
@@ -109,7 +111,7 @@ int run_options_parse(int argc, char *const *argv, struct run_options *ret,
 {
     int errors_before = reterr->errors;
 
-    *ret = (struct run_options){ .data_format = DATA_BYTES, .steps = 3 };
+    *ret = (struct run_options){ .data_format = DATA_BYTES, .steps = 3, .stall_seconds = 600 };
     for (int i = 1; i < argc; i++) {
         const char *value;
         if (strcmp(argv[i], "--help") == 0) {

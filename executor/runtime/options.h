@@ -11,7 +11,7 @@
 struct run_options {
     const char *plan, *measurement, *data, *dump, *weights, *save, *replay;
     enum data_format data_format;
-    int64_t steps, seed;
+    int64_t steps, seed, stall_seconds;
     bool help;
 };
 

@@ -147,8 +147,10 @@ static int gather_and_write(struct fabric *f, json_t *document, const char *text
     uint64_t *bytes = calloc((size_t)f->world, sizeof *bytes);
     int ret = texts && bytes ? 0 : no_memory(reterr);
 
+    progress_wait(f->progress, "gather_text");
     if (ret == 0)
         ret = f->ops->gather_text(f->all, text, strlen(text), texts, bytes, reterr);
+    progress_waited(f->progress);
     if (ret == 0 && f->rank == 0 && texts && bytes) {
         ret = merge(document, texts, bytes, f->world) == 0 ? 0 : no_memory(reterr);
         if (ret == 0)

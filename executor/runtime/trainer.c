@@ -111,20 +111,30 @@ static struct micro_batch batch_of(const struct trainer *t, int index)
     };
 }
 
+/* The phase's first act in a real step. */
+static void enter(struct trainer *t, enum run_phase phase, int step)
+{
+    if (work_runs(&t->work) && t->options.on_phase)
+        work_note(&t->work, t->options.on_phase(phase, step, t->options.context, t->work.errors));
+}
+
 static double run_micro_batch(struct trainer *t, int step, int index)
 {
     struct work *w = &t->work;
     struct micro_batch batch = batch_of(t, index);
     double begun = work_clock();
 
+    enter(t, RUN_PHASE_FORWARD, step);
     arena_phase(w->arena, "forward micro-batch %d embedding", index);
     batch.ids = work_take_tensor(w, OWNER_TOKENS, batch.tokens, 1, sizeof(int32_t));
     batch.targets = work_take_tensor(w, OWNER_TOKENS, batch.tokens, 1, sizeof(int32_t));
     load_batch(t, step, &batch);
     transformer_forward(&t->transformer, &batch);
     t->phase_seconds[PHASE_TIME_FORWARD] += lap(w, &begun);
+    enter(t, RUN_PHASE_LOSS, step);
     transformer_loss(&t->transformer, &batch);
     t->phase_seconds[PHASE_TIME_LOSS] += lap(w, &begun);
+    enter(t, RUN_PHASE_BACKWARD, step);
     transformer_backward(&t->transformer, &batch);
     work_give(w, &batch.ids);
     work_give(w, &batch.targets);
@@ -137,12 +147,14 @@ static void finish_step(struct trainer *t, int step, struct step_result *ret)
     struct work *w = &t->work;
     double begun = work_clock();
 
+    enter(t, RUN_PHASE_REDUCE, step);
     arena_phase(w->arena, "reduce");
     state_reduce(&t->state);
     t->phase_seconds[PHASE_TIME_REDUCE] += lap(w, &begun);
     if (t->on_gradients && work_runs(w))
         t->on_gradients(t, t->on_gradients_context);
     (void)lap(w, &begun);
+    enter(t, RUN_PHASE_OPTIMIZER, step);
     arena_phase(w->arena, "optimizer");
     ret->gradient_norm = state_gradient_norm(&t->state);
     optimizer_adamw(&t->state, ret->gradient_norm, step);
@@ -185,26 +197,39 @@ static int reserve(struct trainer *t)
     return 0;
 }
 
-int trainer_open(struct trainer *t, const struct plan *plan, struct fabric *fabric,
-                 struct backend *backend, const struct data *data, uint64_t seed,
-                 struct diag_list *reterr)
+int trainer_open_with(struct trainer *t, const struct plan *plan, struct fabric *fabric,
+                      struct backend *backend, const struct data *data,
+                      const struct trainer_options *options, struct diag_list *reterr)
 {
     memset(t, 0, sizeof *t);
     t->data = data;
-    t->work = (struct work){
-        .plan = plan, .backend = backend, .mesh = &t->mesh, .errors = reterr, .seed = seed
-    };
+    t->options = *options;
+    t->work = (struct work){ .plan = plan,
+                             .backend = backend,
+                             .mesh = &t->mesh,
+                             .errors = reterr,
+                             .seed = options->seed,
+                             .progress = fabric->progress };
     if (mesh_open(&t->mesh, fabric, &plan->choices.layout, reterr) != 0 || open_lists(t) != 0)
         return -1;
     const struct arena_source source = backend->ops->arena_source(backend);
     t->work.arena = arena_open(&source);
     if (!t->work.arena)
         return no_memory(t);
+    arena_fail_at(t->work.arena, options->refused_take);
     if (reserve(t) != 0)
         return -1;
     state_initialise(&t->state);
     arena_record_reset(t->work.arena);
     return t->work.failed ? -1 : 0;
+}
+
+int trainer_open(struct trainer *t, const struct plan *plan, struct fabric *fabric,
+                 struct backend *backend, const struct data *data, uint64_t seed,
+                 struct diag_list *reterr)
+{
+    const struct trainer_options options = { .seed = seed };
+    return trainer_open_with(t, plan, fabric, backend, data, &options, reterr);
 }
 
 void trainer_close(struct trainer *t)

@@ -8,6 +8,16 @@
 #include "executor/nn/transformer.h"
 #include "executor/runtime/data.h"
 
+/* How a run is set up. */
+struct trainer_options {
+    uint64_t seed;
+    long refused_take; /* the arena refuses this take, counted from 1 over all passes; 0: none */
+    /* Called as each phase of a real step begins; the step fails unless it returns 0. May be NULL.
+     */
+    int (*on_phase)(enum run_phase phase, int step, void *context, struct diag_list *reterr);
+    void *context;
+};
+
 struct trainer {
     struct work work;
     struct meshes mesh;
@@ -22,6 +32,7 @@ struct trainer {
     /* Called when gradients are summed, before they are clipped; may be NULL. */
     void (*on_gradients)(struct trainer *trainer, void *context);
     void *on_gradients_context;
+    struct trainer_options options;
 };
 
 struct step_result {
@@ -29,7 +40,11 @@ struct step_result {
     double gradient_norm, seconds;
 };
 
-/* Dry pass, reservation, first weights. trainer_close is due in any case. */
+/* Dry pass, reservation, first weights. trainer_close is due in any case. trainer_open: the options
+ * are the seed and nothing else. */
+int trainer_open_with(struct trainer *trainer, const struct plan *plan, struct fabric *fabric,
+                      struct backend *backend, const struct data *data,
+                      const struct trainer_options *options, struct diag_list *reterr);
 int trainer_open(struct trainer *trainer, const struct plan *plan, struct fabric *fabric,
                  struct backend *backend, const struct data *data, uint64_t seed,
                  struct diag_list *reterr);

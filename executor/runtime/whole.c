@@ -15,10 +15,13 @@ char **whole_texts(struct work *w, const void *host, uint64_t bytes)
     char **texts = calloc((size_t)f->world, sizeof *texts);
     uint64_t *sizes = calloc((size_t)f->world, sizeof *sizes);
 
-    if (!texts || !sizes)
+    if (!texts || !sizes) {
         no_memory(w);
-    else
+    } else {
+        progress_wait(w->progress, "gather_text");
         work_note(w, f->ops->gather_text(f->all, host, bytes, texts, sizes, w->errors));
+        progress_waited(w->progress);
+    }
     free(sizes);
     return texts;
 }

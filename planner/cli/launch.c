@@ -12,7 +12,10 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { PATIENCE_SECONDS = 8 };
 
 static int number_of(const char *variable, int otherwise)
 {
@@ -95,9 +98,32 @@ int launch_find_mpirun(char *ret, size_t size, struct diag_list *reterr)
     return diag_hint(reterr, "install Debian's package openmpi-bin");
 }
 
-/* In the child: results belong to rankfit, so what the executor says is talk. */
-static void become(char *const *argv, const sigset_t *mask)
+/* What ends a process that does not see to it. */
+static void interruptions(sigset_t *ret)
 {
+    (void)sigemptyset(ret);
+    (void)sigaddset(ret, SIGINT);
+    (void)sigaddset(ret, SIGTERM);
+    (void)sigaddset(ret, SIGHUP);
+}
+
+void launch_hold_signals(struct held_signals *ret)
+{
+    sigset_t set;
+    interruptions(&set);
+    (void)sigprocmask(SIG_BLOCK, &set, &ret->before);
+}
+
+void launch_release_signals(const struct held_signals *held)
+{
+    (void)sigprocmask(SIG_SETMASK, &held->before, NULL);
+}
+
+/* In the child: results belong to rankfit, so what the executor says is talk. */
+static void become(char *const *argv)
+{
+    sigset_t none;
+    (void)sigemptyset(&none);
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (nothing >= 0)
@@ -106,23 +132,28 @@ static void become(char *const *argv, const sigset_t *mask)
     (void)setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     (void)setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     (void)setenv("OPENBLAS_NUM_THREADS", "1", 0);
-    (void)sigprocmask(SIG_SETMASK, mask, NULL);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)execv(argv[0], argv);
     _exit(127);
 }
 
 /* Waits for the child. The terminal interrupts the child itself; what somebody sends to us alone is
- * passed on. */
+ * passed on. A child that has not ended PATIENCE_SECONDS after an interruption is killed; the ranks
+ * of a launcher that is gone end by themselves. */
 static int wait_for(pid_t child, const sigset_t *signals)
 {
-    int status = 0;
-    for (;;) {
-        siginfo_t info;
-        if (waitpid(child, &status, WNOHANG) == child)
-            break;
-        int signal_number = sigwaitinfo(signals, &info);
-        if (signal_number > 0 && signal_number != SIGCHLD && info.si_code == SI_USER)
+    const struct timespec second = { .tv_sec = 1 };
+    int status = 0, waited = -1;
+    while (waitpid(child, &status, WNOHANG) != child) {
+        siginfo_t info = { 0 };
+        int number = sigtimedwait(signals, &info, &second);
+        bool interrupted = number > 0 && number != SIGCHLD;
+        if (interrupted && info.si_code == SI_USER)
             (void)kill(child, SIGTERM);
+        if (interrupted && waited < 0)
+            waited = 0;
+        if (number < 0 && errno == EAGAIN && waited >= 0 && ++waited == PATIENCE_SECONDS)
+            (void)kill(child, SIGKILL);
     }
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
@@ -130,16 +161,13 @@ static int wait_for(pid_t child, const sigset_t *signals)
 int launch_and_wait(char *const *argv, int *ret, struct diag_list *reterr)
 {
     sigset_t signals, old;
-    (void)sigemptyset(&signals);
+    interruptions(&signals);
     (void)sigaddset(&signals, SIGCHLD);
-    (void)sigaddset(&signals, SIGINT);
-    (void)sigaddset(&signals, SIGTERM);
-    (void)sigaddset(&signals, SIGHUP);
     (void)fflush(NULL);
     (void)sigprocmask(SIG_BLOCK, &signals, &old);
     pid_t child = fork();
     if (child == 0)
-        become(argv, &old);
+        become(argv);
     int failure = child < 0 ? errno : 0;
     if (child > 0)
         *ret = wait_for(child, &signals);

@@ -5,6 +5,7 @@
 
 #include "base/diag.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -20,9 +21,18 @@ int launch_find_executor(const char *backend, char *ret, size_t size, struct dia
 /* The path of mpirun on $PATH. */
 int launch_find_mpirun(char *ret, size_t size, struct diag_list *reterr);
 
+/* Keeps interruptions (SIGINT, SIGTERM, SIGHUP) waiting between the two calls, so that what lies
+ * between can clean up; launch_and_wait passes them on, and what still waits at the second call
+ * then acts as usual. */
+struct held_signals {
+    sigset_t before;
+};
+void launch_hold_signals(struct held_signals *ret);
+void launch_release_signals(const struct held_signals *held);
+
 /* Runs argv (NULL at its end, argv[0] a path) with its standard output joined to our standard
- * error, waits, and passes interruptions on. *ret: exit status, 128 + signal when it was killed. -1
- * when it could not be started. */
+ * error, waits, and passes interruptions on; a child that they do not end is killed. *ret: exit
+ * status, 128 + signal when it was killed. -1 when it could not be started. */
 int launch_and_wait(char *const *argv, int *ret, struct diag_list *reterr);
 
 #endif

@@ -97,10 +97,16 @@ static void abort_all(struct fabric *f, int status)
     (void)MPI_Abort(MPI_COMM_WORLD, status);
 }
 
+struct mpi_fabric {
+    struct fabric base;
+    struct mpi_share share;
+};
+
 static void close_fabric(struct fabric *f)
 {
     if (!f)
         return;
+    mpi_share_close(&((struct mpi_fabric *)f)->share);
     group_close(f, f->all);
     free(f);
     (void)MPI_Finalize();
@@ -141,25 +147,40 @@ static int start_mpi(int *argc, char ***argv, struct diag_list *reterr)
     return 0;
 }
 
+static struct mpi_group *open_world(struct mpi_fabric *own, struct diag_list *reterr)
+{
+    const struct fabric *f = &own->base;
+    struct mpi_group *all = new_group(f->world, f->rank, reterr);
+    if (!all)
+        return NULL;
+    all->base.info.index = f->rank;
+    all->comm = MPI_COMM_WORLD;
+    int code = mpi_share_open(&own->share, f->rank, f->world);
+    if (mpi_check(all, code, "memory shared on this machine", reterr) == 0)
+        return all;
+    free(all);
+    return NULL;
+}
+
 struct fabric *fabric_mpi_open(int *argc, char ***argv, struct diag_list *reterr)
 {
     if (start_mpi(argc, argv, reterr) != 0)
         return NULL;
-    struct fabric *f = calloc(1, sizeof *f);
-    if (!f) {
+    struct mpi_fabric *own = calloc(1, sizeof *own);
+    if (!own) {
         diag_error(reterr, (struct pos){ 0 }, "no memory left for the fabric");
         return NULL;
     }
+    struct fabric *f = &own->base;
     (void)MPI_Comm_rank(MPI_COMM_WORLD, &f->rank);
     (void)MPI_Comm_size(MPI_COMM_WORLD, &f->world);
     f->ops = &mpi_ops;
-    struct mpi_group *all = new_group(f->world, f->rank, reterr);
+    struct mpi_group *all = open_world(own, reterr);
     if (!all) {
-        free(f);
+        free(own);
         return NULL;
     }
-    all->base.info.index = f->rank;
-    all->comm = MPI_COMM_WORLD;
     f->all = &all->base;
+    f->progress = &own->share.progress;
     return f;
 }

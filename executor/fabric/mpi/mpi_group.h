@@ -3,6 +3,7 @@
 #define RANKFIT_EXECUTOR_FABRIC_MPI_MPI_GROUP_H
 
 #include "executor/fabric/group.h"
+#include "executor/fabric/progress.h"
 
 #include <mpi.h>
 #include <stdbool.h>
@@ -12,6 +13,17 @@ struct mpi_group {
     MPI_Comm comm; /* MPI_COMM_NULL for a group of one */
     int world_rank;
 };
+
+/* What the ranks of this machine tell each other beside MPI. */
+struct mpi_share {
+    MPI_Comm comm; /* MPI_COMM_NULL and MPI_WIN_NULL in a world of one */
+    MPI_Win window;
+    struct progress progress;
+};
+
+/* An MPI error code. Called by all ranks, closing too. */
+int mpi_share_open(struct mpi_share *share, int rank, int world);
+void mpi_share_close(struct mpi_share *share);
 
 struct transfer {
     MPI_Request request;
