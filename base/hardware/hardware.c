@@ -31,6 +31,7 @@ const struct hardware_key hardware_keys[] = {
         "memory that the device gives a program (cudaMemGetInfo's total)"),
     RATE(memory_bytes_per_second, true, "device memory, read plus written"),
     ROW(bf16_flops_per_second, HARDWARE_REAL, 1e9, 2e16, true, FLOP_RATE, "dense bf16 peak"),
+    ROW(cores, HARDWARE_INT, 0, 65536, false, "cores", "processor cores that host ranks share"),
     ROW(gpus_per_node, HARDWARE_INT, 1, 1024, true, "GPUs", "GPUs of one host"),
     ROW(domain_gpus, HARDWARE_INT, 1, 1024, true, "GPUs",
         "GPUs that reach each other at link speed"),
@@ -185,7 +186,9 @@ static int store_int(struct hardware *hardware, const struct hardware_key *key, 
                      struct pos at, struct diag_list *reterr)
 {
     int64_t number;
-    if (units_parse_int(text, INT32_MIN, INT32_MAX, &number))
+    if (hardware->host && !strcmp(text, "detect"))
+        number = hardware_host_cores();
+    else if (units_parse_int(text, INT32_MIN, INT32_MAX, &number))
         return wrong_type(key, text, "a whole number", at, reterr);
     if (!in_range(key, (double)number))
         return out_of_range(key, text, (double)number, at, reterr);

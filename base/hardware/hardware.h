@@ -20,6 +20,7 @@ struct hardware {
     uint64_t memory_bytes; /* what the device gives a program (cudaMemGetInfo's total) */
     double memory_bytes_per_second;
     double bf16_flops_per_second; /* dense */
+    int cores;                    /* of the machine that host ranks share; 0 elsewhere */
     int gpus_per_node;
     int domain_gpus;                 /* GPUs that reach each other at link speed (NVLink domain) */
     double link_bytes_per_second;    /* inside the domain, one direction, per GPU */
@@ -81,5 +82,8 @@ int hardware_set(struct hardware *hardware, const char *field, const char *value
 
 /* Physical memory, or what the control group of this process allows of it; 0 when unknown. */
 uint64_t hardware_host_memory(void);
+
+/* Cores that this process may run on; 0 when unknown. */
+int hardware_host_cores(void);
 
 #endif

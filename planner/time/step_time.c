@@ -217,6 +217,13 @@ static void slowest_stage(struct model_cost *c, struct pass *ret, double *end)
     }
 }
 
+/* Ranks of one machine that are more than its cores take turns. */
+static double turns(const struct budget_input *in)
+{
+    const struct hardware *h = in->hardware;
+    return h->host && h->cores > 0 && in->gpus > h->cores ? (double)in->gpus / h->cores : 1;
+}
+
 void step_time_compute(const struct budget_input *in, struct step_time *ret)
 {
     const struct layout *l = &in->choices->layout;
@@ -233,8 +240,8 @@ void step_time_compute(const struct budget_input *in, struct step_time *ret)
         positive(pass.launches * in->hardware->launch_seconds - compute_seconds(&pass));
     double once = pass_seconds(&pass);
     for (int i = 0; i < TIME_ITEM_COUNT; i++)
-        ret->item_seconds[i] = m * pass.item[i] + end[i];
-    ret->item_seconds[TIME_BUBBLE] = (l->pp - 1) / v * once;
+        ret->item_seconds[i] = turns(in) * (m * pass.item[i] + end[i]);
+    ret->item_seconds[TIME_BUBBLE] = turns(in) * (l->pp - 1) / v * once;
     ret->bubble_fraction = (l->pp - 1) / (m * v + l->pp - 1);
     for (int i = 0; i < TIME_ITEM_COUNT; i++)
         ret->seconds += ret->item_seconds[i];
