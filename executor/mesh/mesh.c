@@ -11,6 +11,7 @@ static const unsigned group_axes[MESH_GROUP_COUNT] = {
     [MESH_DENSE_REPLICAS] = 1U << AXIS_D_REP,
     [MESH_EXPERT_REPLICAS] = 1U << AXIS_E_REP,
     [MESH_EXPERTS] = 1U << AXIS_EP,
+    [MESH_CONTEXT] = 1U << AXIS_CP,
 };
 
 int mesh_open(struct meshes *mesh, struct fabric *fabric, const struct layout *layout,

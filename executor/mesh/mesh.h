@@ -12,6 +12,7 @@ enum mesh_group {
     MESH_DENSE_REPLICAS,  /* the same slice of dense state: d_rep */
     MESH_EXPERT_REPLICAS, /* the same slice of expert state: e_rep */
     MESH_EXPERTS,         /* the experts of one layer are spread over these: ep */
+    MESH_CONTEXT,         /* the tokens of one sequence are spread over these: cp */
     MESH_GROUP_COUNT
 };
 

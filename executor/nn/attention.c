@@ -1,61 +1,96 @@
-/* attention.c - grouped-query attention with head norms and rotary embedding: steps a1 to a6 and c1
- * to c9 of ARCHITECTURE.md. */
+/* attention.c - grouped-query attention with head norms, rotary embedding, biases and an output
+ * gate where the model has them: steps a1 to a6 and c1 to c9 of ARCHITECTURE.md. The fused
+ * projection has, for each query head, the query and behind it its gate; then keys, then values. */
 #include "executor/nn/layer.h"
+#include "executor/primitive/context/context.h"
 
 struct widths {
     int64_t hidden, query, kv, qkv;
+    int64_t k_offset, v_offset; /* in the fused projection */
+    int64_t head_stride;        /* from one query head to the next one there */
 };
 
 static struct widths widths_of(const struct layer_call *call)
 {
     const struct model *m = layer_model(call);
-    int64_t query = model_query_width(m), kv = model_kv_width(m);
-    return (struct widths){ m->hidden, query, kv, query + 2 * kv };
+    int64_t query = model_query_width(m), kv = model_kv_width(m), sides = m->gqa.output_gate + 1;
+    return (struct widths){ .hidden = m->hidden,
+                            .query = query,
+                            .kv = kv,
+                            .qkv = sides * query + 2 * kv,
+                            .k_offset = sides * query,
+                            .v_offset = sides * query + kv,
+                            .head_stride = sides * m->gqa.head_dim };
 }
 
 static struct rope rope_of(const struct layer_call *call, void *q, void *k)
 {
     const struct widths n = widths_of(call);
-    const struct work *w = call->state->work;
-    const struct gqa *g = &w->plan->model.gqa;
-    return (struct rope){ .rows = call->batch->tokens,
-                          .tokens = (int64_t)w->plan->seq_tokens,
-                          .heads = g->heads,
-                          .kv_heads = g->kv_heads,
-                          .head_dim = g->head_dim,
-                          .rotary_dim = (int)(g->rotary_fraction * g->head_dim + 0.5),
-                          .theta = g->rope_theta,
-                          .norm_eps = w->plan->model.norm_eps,
-                          .q_norm = state_weight(call->state, call->unit, ROLE_Q_NORM),
-                          .k_norm = state_weight(call->state, call->unit, ROLE_K_NORM),
-                          .qkv = call->saved->qkv.data,
-                          .qkv_stride = n.qkv,
-                          .k_offset = n.query,
-                          .q = q,
-                          .k = k };
+    const struct model *m = layer_model(call);
+    const struct gqa *g = &m->gqa;
+    const struct zigzag *order = &call->batch->order;
+    struct rope ret = { .rows = call->batch->tokens,
+                        .tokens = zigzag_tokens(order),
+                        .heads = g->heads,
+                        .kv_heads = g->kv_heads,
+                        .head_dim = g->head_dim,
+                        .rotary_dim = (int)(g->rotary_fraction * g->head_dim + 0.5),
+                        .theta = g->rope_theta,
+                        .norm_eps = m->norm_eps,
+                        .q_norm = state_weight(call->state, call->unit, ROLE_Q_NORM),
+                        .k_norm = state_weight(call->state, call->unit, ROLE_K_NORM),
+                        .qkv = call->saved->qkv.data,
+                        .qkv_stride = n.qkv,
+                        .k_offset = n.k_offset,
+                        .q = q,
+                        .k = k,
+                        .q_head_stride = n.head_stride,
+                        .norm_zero_centred = m->norm_zero_centred };
+    if (zigzag_runs(order) > 1) {
+        ret.run_tokens = zigzag_run_tokens(order);
+        for (int run = 0; run < 2; run++)
+            ret.run_first[run] = zigzag_run_first(order, run);
+    }
+    return ret;
 }
 
-static struct attention attention_of(const struct layer_call *call, const void *q, const void *k)
+/* Of whole sequences of this rank's tokens; context_attend fills in the keys. */
+static struct attention attention_of(const struct layer_call *call, const void *q)
 {
     const struct widths n = widths_of(call);
-    const struct plan *plan = call->state->work->plan;
-    const struct gqa *g = &plan->model.gqa;
+    const struct gqa *g = &layer_model(call)->gqa;
     const struct layer_saved *s = call->saved;
-    return (
-        struct attention){ .sequences = plan->choices.layout.micro_batch,
-                           .heads = g->heads,
-                           .kv_heads = g->kv_heads,
-                           .head_dim = g->head_dim,
-                           .tokens = (int64_t)plan->seq_tokens,
-                           .window = g->window_tokens,
-                           .q = q,
-                           .k = k,
-                           .v = element_at(s->qkv.data, (uint64_t)(n.query + n.kv), sizeof(bf16)),
-                           .q_stride = n.query,
-                           .k_stride = n.kv,
-                           .v_stride = n.qkv,
-                           .o = s->o.data,
-                           .lse = s->lse.data };
+    int64_t tokens = zigzag_tokens(&call->batch->order);
+    return (struct attention){ .sequences = (int)(call->batch->tokens / tokens),
+                               .heads = g->heads,
+                               .kv_heads = g->kv_heads,
+                               .head_dim = g->head_dim,
+                               .tokens = tokens,
+                               .window = g->window_tokens,
+                               .q = q,
+                               .q_stride = n.query,
+                               .o = s->o.data,
+                               .lse = s->lse.data };
+}
+
+static struct output_gate gate_of(const struct layer_call *call, void *og)
+{
+    const struct widths n = widths_of(call);
+    const struct gqa *g = &layer_model(call)->gqa;
+    return (struct output_gate){ .rows = call->batch->tokens,
+                                 .heads = g->heads,
+                                 .head_dim = g->head_dim,
+                                 .o = call->saved->o.data,
+                                 .gate = element_at(call->saved->qkv.data, (uint64_t)g->head_dim,
+                                                    sizeof(bf16)),
+                                 .row_stride = n.qkv,
+                                 .head_stride = n.head_stride,
+                                 .og = og };
+}
+
+static bool has_gate(const struct layer_call *call)
+{
+    return layer_model(call)->gqa.output_gate;
 }
 
 static struct buffer take(const struct layer_call *call, enum owner owner, int64_t width,
@@ -64,14 +99,18 @@ static struct buffer take(const struct layer_call *call, enum owner owner, int64
     return work_take_tensor(call->state->work, owner, call->batch->tokens, width, element_bytes);
 }
 
-/* a3, and c4 again */
-static void rotate(const struct layer_call *call, struct buffer *ret_q, struct buffer *ret_k)
+/* a3, and c4 again; then the keys of whole sequences. */
+static void rotate(const struct layer_call *call, struct buffer *ret_q,
+                   struct context_keys *ret_keys)
 {
+    struct work *w = call->state->work;
     const struct widths n = widths_of(call);
     *ret_q = take(call, OWNER_LAYER, n.query, sizeof(bf16));
-    *ret_k = take(call, OWNER_LAYER, n.kv, sizeof(bf16));
-    const struct rope rope = rope_of(call, ret_q->data, ret_k->data);
-    WORK_OP(call->state->work, rope, &rope);
+    struct buffer k = take(call, OWNER_LAYER, n.kv, sizeof(bf16));
+    const struct rope rope = rope_of(call, ret_q->data, k.data);
+    WORK_OP(w, rope, &rope);
+    const bf16 *v = element_at(call->saved->qkv.data, (uint64_t)n.v_offset, sizeof(bf16));
+    context_collect(w, call->batch, &k, v, n.qkv, ret_keys);
 }
 
 /* a1, a2 */
@@ -85,6 +124,9 @@ static void project(const struct layer_call *call, enum owner owner)
     call->saved->qkv = take(call, owner, n.qkv, sizeof(bf16));
     linear_forward(w, &l, normed.data, state_weight(call->state, call->unit, ROLE_Q),
                    call->saved->qkv.data, false);
+    if (layer_model(call)->gqa.qkv_bias)
+        WORK_OP(w, add_bias, l.rows, n.qkv, state_weight(call->state, call->unit, ROLE_Q_BIAS),
+                call->saved->qkv.data, n.qkv);
     work_give(w, &normed);
 }
 
@@ -93,86 +135,134 @@ static void attend(const struct layer_call *call, enum owner owner)
 {
     struct work *w = call->state->work;
     struct layer_saved *s = call->saved;
-    struct buffer q, k;
+    struct context_keys keys;
+    struct buffer q;
 
-    rotate(call, &q, &k);
+    rotate(call, &q, &keys);
     s->o = take(call, owner, widths_of(call).query, sizeof(bf16));
     s->lse = take(call, owner, layer_model(call)->gqa.heads, sizeof(float));
-    const struct attention attention = attention_of(call, q.data, k.data);
-    WORK_OP(w, attention, &attention);
+    const struct attention attention = attention_of(call, q.data);
+    context_attend(w, call->batch, &keys, &attention);
     work_give(w, &q);
-    work_give(w, &k);
-    work_give_unless_kept(w, call->keep, &s->qkv);
+    context_give(w, &keys);
     work_give_unless_kept(w, call->keep, &s->lse);
+}
+
+/* a5, and c1 again: the outputs through their gates, in a tensor of their own. */
+static struct buffer gated(const struct layer_call *call)
+{
+    struct buffer ret = take(call, OWNER_LAYER, widths_of(call).query, sizeof(bf16));
+    const struct output_gate gate = gate_of(call, ret.data);
+    WORK_OP(call->state->work, output_gate, &gate);
+    return ret;
+}
+
+/* a6 */
+static void add_output(const struct layer_call *call, enum owner owner, const struct buffer *o)
+{
+    struct work *w = call->state->work;
+    struct layer_saved *s = call->saved;
+    const struct widths n = widths_of(call);
+    const struct linear l = layer_linear(call, n.query, n.hidden);
+
+    s->x1 = take(call, owner, n.hidden, sizeof(bf16));
+    WORK_OP(w, copy, s->x1.data, s->checkpoint.data, s->x1.bytes);
+    linear_forward(w, &l, o->data, state_weight(call->state, call->unit, ROLE_O), s->x1.data, true);
 }
 
 void attention_forward(const struct layer_call *call)
 {
     struct work *w = call->state->work;
     struct layer_saved *s = call->saved;
-    const struct widths n = widths_of(call);
-    const struct linear l = layer_linear(call, n.query, n.hidden);
     enum owner owner = kept_owner(call->keep, OWNER_LAYER);
 
     project(call, owner);
     attend(call, owner);
-    s->x1 = take(call, owner, n.hidden, sizeof(bf16));
-    WORK_OP(w, copy, s->x1.data, s->checkpoint.data, s->x1.bytes);
-    linear_forward(w, &l, s->o.data, state_weight(call->state, call->unit, ROLE_O), s->x1.data,
-                   true);
-    work_give_unless_kept(w, call->keep, &s->o);
+    if (has_gate(call)) {
+        struct buffer og = gated(call);
+        work_give_unless_kept(w, call->keep, &s->qkv);
+        work_give_unless_kept(w, call->keep, &s->o);
+        add_output(call, owner, &og);
+        work_give(w, &og);
+    } else {
+        work_give_unless_kept(w, call->keep, &s->qkv);
+        add_output(call, owner, &s->o);
+        work_give_unless_kept(w, call->keep, &s->o);
+    }
 }
 
-/* c1, c2: the gradient of the heads' outputs. */
-static struct buffer through_output(const struct layer_call *call, const struct buffer *gradient)
+/* c1 to c3: the gradient of the heads' outputs, and that of the gates in d_qkv. */
+static struct buffer through_output(const struct layer_call *call, const struct buffer *gradient,
+                                    struct buffer *d_qkv)
 {
     struct work *w = call->state->work;
     const struct widths n = widths_of(call);
     const struct linear l = layer_linear(call, n.query, n.hidden);
+    struct buffer og = has_gate(call) ? gated(call) : (struct buffer){ 0 };
 
-    linear_weight(w, &l, gradient->data, call->saved->o.data,
+    linear_weight(w, &l, gradient->data, has_gate(call) ? og.data : call->saved->o.data,
                   state_gradient(call->state, call->unit, ROLE_O));
+    work_give(w, &og);
     struct buffer d_o = take(call, OWNER_LAYER, n.query, sizeof(bf16));
     linear_input(w, &l, gradient->data, state_weight(call->state, call->unit, ROLE_O), d_o.data,
                  false);
+    if (has_gate(call)) {
+        *d_qkv = take(call, OWNER_LAYER, n.qkv, sizeof(bf16));
+        const struct output_gate_gradient gate = {
+            .forward = gate_of(call, NULL),
+            .d_o = d_o.data,
+            .d_gate =
+                element_at(d_qkv->data, (uint64_t)layer_model(call)->gqa.head_dim, sizeof(bf16))
+        };
+        WORK_OP(w, output_gate_backward, &gate);
+    }
     return d_o;
 }
 
-/* c4, c5: the gradient of the rotated heads, in the places of the fused projection. */
-static struct buffer through_attention(const struct layer_call *call, struct buffer *d_o)
+/* The gradient of the rotated heads, in the places of the fused projection. */
+static struct attention_gradient gradient_of(const struct layer_call *call, const void *q,
+                                             const struct buffer *d_o, const struct buffer *d_qkv,
+                                             const struct buffer *delta)
+{
+    const struct widths n = widths_of(call);
+    return (struct attention_gradient){
+        .forward = attention_of(call, q),
+        .d_o = d_o->data,
+        .dq = d_qkv->data,
+        .dk = element_at(d_qkv->data, (uint64_t)n.k_offset, sizeof(bf16)),
+        .dv = element_at(d_qkv->data, (uint64_t)n.v_offset, sizeof(bf16)),
+        .dq_stride = n.qkv,
+        .dk_stride = n.qkv,
+        .dv_stride = n.qkv,
+        .delta = delta->data,
+        .dq_head_stride = n.head_stride
+    };
+}
+
+/* c4, c5 */
+static void through_attention(const struct layer_call *call, struct buffer *d_o,
+                              struct buffer *d_qkv)
 {
     struct work *w = call->state->work;
     struct layer_saved *s = call->saved;
     const struct widths n = widths_of(call);
-    struct buffer q, k;
+    struct context_keys keys;
+    struct buffer q;
 
-    rotate(call, &q, &k);
-    struct buffer d_qkv = take(call, OWNER_LAYER, n.qkv, sizeof(bf16));
+    rotate(call, &q, &keys);
+    if (!has_gate(call))
+        *d_qkv = take(call, OWNER_LAYER, n.qkv, sizeof(bf16));
     struct buffer delta = take(call, OWNER_LAYER, layer_model(call)->gqa.heads, sizeof(float));
-    const struct attention attention = attention_of(call, q.data, k.data);
-    struct buffer workspace = work_take(
-        w, OWNER_WORKSPACE, w->backend->ops->attention_workspace_bytes(w->backend, &attention));
-    const struct attention_gradient call_gradient = {
-        .forward = attention,
-        .d_o = d_o->data,
-        .dq = d_qkv.data,
-        .dk = element_at(d_qkv.data, (uint64_t)n.query, sizeof(bf16)),
-        .dv = element_at(d_qkv.data, (uint64_t)(n.query + n.kv), sizeof(bf16)),
-        .dq_stride = n.qkv,
-        .dk_stride = n.qkv,
-        .dv_stride = n.qkv,
-        .delta = delta.data,
-        .workspace = workspace.data
-    };
-    WORK_OP(w, attention_backward, &call_gradient);
-    work_give(w, &workspace);
+    const struct attention_gradient gradient = gradient_of(call, q.data, d_o, d_qkv, &delta);
+    context_attend_backward(w, call->batch, &keys, &gradient);
     work_give(w, &s->o);
     work_give(w, &s->lse);
     work_give(w, d_o);
     work_give(w, &q);
-    work_give(w, &k);
+    context_give(w, &keys);
     work_give(w, &delta);
-    return d_qkv;
+    context_return(w, call->batch, &keys,
+                   element_at(d_qkv->data, (uint64_t)n.k_offset, sizeof(bf16)), n.qkv);
 }
 
 /* c6 */
@@ -196,12 +286,17 @@ void attention_backward(const struct layer_call *call, struct buffer *gradient)
     struct layer_saved *s = call->saved;
     const struct widths n = widths_of(call);
     const struct linear l = layer_linear(call, n.hidden, n.qkv);
+    struct buffer d_qkv = { 0 };
 
-    struct buffer d_o = through_output(call, gradient);
-    struct buffer d_qkv = through_attention(call, &d_o);
+    struct buffer d_o = through_output(call, gradient, &d_qkv);
+    through_attention(call, &d_o, &d_qkv);
     through_rotation(call, &d_qkv);
     struct buffer normed = layer_norm(call, ROLE_INPUT_NORM, &s->checkpoint);
     linear_weight(w, &l, d_qkv.data, normed.data, state_gradient(call->state, call->unit, ROLE_Q));
+    if (layer_model(call)->gqa.qkv_bias)
+        WORK_OP(w, add_bias_backward, l.rows, n.qkv, d_qkv.data, n.qkv,
+                state_gradient(call->state, call->unit, ROLE_Q_BIAS),
+                w->plan->choices.primitives.grad_dtype);
     work_give(w, &normed);
     struct buffer d_normed = take(call, OWNER_LAYER, n.hidden, sizeof(bf16));
     linear_input(w, &l, d_qkv.data, state_weight(call->state, call->unit, ROLE_Q), d_normed.data,

@@ -1,4 +1,5 @@
 #include "executor/nn/layer.h"
+#include "executor/primitive/norm.h"
 
 struct layer_call layer_call(struct state *state, struct micro_batch *batch, int layer,
                              enum keep keep, struct layer_saved *saved)
@@ -12,8 +13,8 @@ struct buffer layer_norm(const struct layer_call *call, enum role role, const st
     const struct model *m = layer_model(call);
     struct buffer ret =
         work_take_tensor(w, OWNER_LAYER, call->batch->tokens, m->hidden, sizeof(bf16));
-    WORK_OP(w, rmsnorm, call->batch->tokens, m->hidden, m->norm_eps, input->data,
-            state_weight(call->state, call->unit, role), ret.data);
+    residual_norm(w, call->batch->tokens, input->data, state_weight(call->state, call->unit, role),
+                  ret.data);
     return ret;
 }
 
@@ -21,11 +22,9 @@ void layer_norm_backward(const struct layer_call *call, enum role role,
                          const struct buffer *d_normed, const struct buffer *input,
                          struct buffer *gradient)
 {
-    struct work *w = call->state->work;
-    const struct model *m = layer_model(call);
-    WORK_OP(w, rmsnorm_backward, call->batch->tokens, m->hidden, m->norm_eps, d_normed->data,
-            input->data, state_weight(call->state, call->unit, role), gradient->data, true,
-            state_gradient(call->state, call->unit, role), w->plan->choices.primitives.grad_dtype);
+    residual_norm_backward(call->state->work, call->batch->tokens, d_normed->data, input->data,
+                           state_weight(call->state, call->unit, role), gradient->data, true,
+                           state_gradient(call->state, call->unit, role));
 }
 
 static bool is_moe(const struct layer_call *call)

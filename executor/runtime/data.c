@@ -123,15 +123,22 @@ static int32_t token_of(const struct data *data, uint64_t index, uint64_t first,
     return (int32_t)token_at(data, first + place);
 }
 
+void data_run(const struct data *data, uint64_t index, uint64_t seq_tokens, uint64_t begin,
+              uint64_t count, int32_t *ret_ids, int32_t *ret_targets)
+{
+    uint64_t first =
+        data->map ? index * stride_of(data, seq_tokens) % (data->tokens - seq_tokens) : 0;
+    int32_t token = token_of(data, index, first, begin);
+
+    for (uint64_t i = 0; i < count; i++) {
+        ret_ids[i] = token;
+        token = token_of(data, index, first, begin + i + 1);
+        ret_targets[i] = token;
+    }
+}
+
 void data_sequence(const struct data *data, uint64_t index, uint64_t seq_tokens, int32_t *ret_ids,
                    int32_t *ret_targets)
 {
-    uint64_t first = data->map ? index * stride_of(data, seq_tokens) % (data->tokens - seq_tokens) : 0;
-    int32_t token = token_of(data, index, first, 0);
-
-    for (uint64_t i = 0; i < seq_tokens; i++) {
-        ret_ids[i] = token;
-        token = token_of(data, index, first, i + 1);
-        ret_targets[i] = token;
-    }
+    data_run(data, index, seq_tokens, 0, seq_tokens, ret_ids, ret_targets);
 }

@@ -32,5 +32,8 @@ void data_close(struct data *data);
  * follow each other and begin again at its end. */
 void data_sequence(const struct data *data, uint64_t index, uint64_t seq_tokens, int32_t *ret_ids,
                    int32_t *ret_targets);
+/* Tokens begin .. begin + count - 1 of the same. */
+void data_run(const struct data *data, uint64_t index, uint64_t seq_tokens, uint64_t begin,
+              uint64_t count, int32_t *ret_ids, int32_t *ret_targets);
 
 #endif

@@ -101,18 +101,29 @@ static int data_rank_of(const struct layout *l, int rank)
     return layout_coordinate(l, AXIS_FSDP, rank) + l->fsdp * layout_coordinate(l, AXIS_D_REP, rank);
 }
 
+/* One micro-batch of one rank, run by run, each to its place in the global batch. */
+static void place_batch(const struct plan *plan, int rank, uint64_t first, const char *from,
+                        float *values)
+{
+    const struct zigzag order = trainer_order(plan, rank);
+    uint64_t hidden = (uint64_t)plan->model.hidden;
+    int64_t length = zigzag_run_tokens(&order);
+
+    for (int64_t row = 0; row < trainer_batch_tokens(plan); row += length)
+        widen(from + (uint64_t)row * hidden * sizeof(bf16), DTYPE_BF16, (uint64_t)length * hidden,
+              values + (first + (uint64_t)zigzag_token(&order, row)) * hidden);
+}
+
 static void place_hidden(struct trainer *t, char *const *texts, float *values)
 {
     const struct plan *plan = t->work.plan;
-    uint64_t hidden = (uint64_t)plan->model.hidden;
-    uint64_t batch = (uint64_t)trainer_batch_tokens(plan) * hidden;
+    uint64_t batch = (uint64_t)trainer_batch_tokens(plan) * (uint64_t)plan->model.hidden;
 
     for (int rank = 0; rank < t->mesh.fabric->world; rank++)
         for (int m = 0; m < plan->choices.layout.micro_batches; m++) {
             int data_rank = data_rank_of(&plan->choices.layout, rank);
-            uint64_t first = trainer_first_sequence(plan, data_rank, m) * plan->seq_tokens * hidden;
-            widen(texts[rank] + (uint64_t)m * batch * sizeof(bf16), DTYPE_BF16, batch,
-                  values + first);
+            place_batch(plan, rank, trainer_first_sequence(plan, data_rank, m) * plan->seq_tokens,
+                        texts[rank] + (uint64_t)m * batch * sizeof(bf16), values);
         }
 }
 

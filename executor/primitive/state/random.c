@@ -34,6 +34,12 @@ float state_random_normal(uint64_t key, uint64_t element)
     return (float)(deviation * radius * cos(two_pi * uniform(key, 2 * element + 2)));
 }
 
+float state_first_value(const struct state_tensor *tensor, uint64_t key, uint64_t element)
+{
+    return tensor->start == START_DRAWN ? state_random_normal(key, element)
+                                        : (float)(tensor->start == START_ONE);
+}
+
 int state_random_read(void *context, const struct state_range *range, float *ret,
                       struct diag_list *reterr)
 {
@@ -43,8 +49,7 @@ int state_random_read(void *context, const struct state_range *range, float *ret
     (void)reterr;
     state_tensor_name(range->tensor, range->copy, name, sizeof name);
     uint64_t key = state_random_key(*seed, name);
-    bool ones = state_tensor_is_norm(range->tensor);
     for (uint64_t i = 0; i < range->count; i++)
-        ret[i] = ones ? 1 : state_random_normal(key, range->from + i);
+        ret[i] = state_first_value(range->tensor, key, range->from + i);
     return 0;
 }

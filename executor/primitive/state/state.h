@@ -31,6 +31,9 @@ enum role {
     ROLE_Q,
     ROLE_K, /* directly behind q, and v behind k: one projection */
     ROLE_V,
+    ROLE_Q_BIAS, /* likewise one behind the other */
+    ROLE_K_BIAS,
+    ROLE_V_BIAS,
     ROLE_Q_NORM,
     ROLE_K_NORM,
     ROLE_O,
@@ -49,11 +52,15 @@ enum role {
     ROLE_COUNT
 };
 
+/* First values: drawn, or what makes a norm multiply by 1. */
+enum start { START_DRAWN, START_ZERO, START_ONE };
+
 /* Where a tensor lies in its part: copy c (local expert) begins at offset + c * stride. */
 struct state_tensor {
     enum role role;
     enum mesh mesh;
     struct tensor facts;
+    enum start start;
     uint64_t elements; /* of one copy */
     uint64_t offset, stride;
     int copies, first_copy; /* local experts, and the first one's index in the model */
@@ -93,6 +100,7 @@ struct state_use {
 struct state_pending {
     struct state_part *part;
     struct buffer whole, received;
+    struct transfer *transfer;
 };
 
 struct state {
@@ -168,7 +176,7 @@ int state_use_parts(const struct state *state, int unit, struct state_part **ret
 
 /* table.c: the tensors of the model, each in its place. */
 int state_table_fill(struct state *state);
-/* random.c: N(0, 0.02) as a function of seed, name and element; 1 for norms. */
+/* random.c: N(0, 0.02) as a function of seed, name and element. */
 uint64_t state_random_key(uint64_t seed, const char *tensor_name);
 float state_random_normal(uint64_t key, uint64_t element);
 /* A state_source's read; context: the seed, a uint64_t. */
@@ -176,6 +184,9 @@ int state_random_read(void *context, const struct state_range *range, float *ret
                       struct diag_list *reterr);
 /* The name of a copy: "{e}" replaced by the expert's index. */
 void state_tensor_name(const struct state_tensor *tensor, int copy, char *ret, size_t size);
+/* Norms and biases, whose weights do not decay. */
 bool state_tensor_is_norm(const struct state_tensor *tensor);
+/* First value of an element of a tensor with that key. */
+float state_first_value(const struct state_tensor *tensor, uint64_t key, uint64_t element);
 
 #endif

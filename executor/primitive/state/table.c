@@ -18,6 +18,9 @@ static const struct role_row role_rows[] = {
     { "self_attn.q_proj.weight", ROLE_Q },
     { "self_attn.k_proj.weight", ROLE_K },
     { "self_attn.v_proj.weight", ROLE_V },
+    { "self_attn.q_proj.bias", ROLE_Q_BIAS },
+    { "self_attn.k_proj.bias", ROLE_K_BIAS },
+    { "self_attn.v_proj.bias", ROLE_V_BIAS },
     { "self_attn.q_norm.weight", ROLE_Q_NORM },
     { "self_attn.k_norm.weight", ROLE_K_NORM },
     { "self_attn.o_proj.weight", ROLE_O },
@@ -57,6 +60,18 @@ bool state_tensor_is_norm(const struct state_tensor *tensor)
     return tensor->facts.component == COMPONENT_NORMS || tensor->facts.axes == 1;
 }
 
+static bool is_bias(const struct state_tensor *tensor)
+{
+    return tensor->role >= ROLE_Q_BIAS && tensor->role <= ROLE_V_BIAS;
+}
+
+static enum start start_of(const struct state_tensor *tensor, const struct model *model)
+{
+    if (!state_tensor_is_norm(tensor) || is_bias(tensor))
+        return START_DRAWN;
+    return model->norm_zero_centred ? START_ZERO : START_ONE;
+}
+
 static int unit_index(const struct state *state, int unit)
 {
     if (unit == UNIT_EMBEDDING)
@@ -86,6 +101,7 @@ static int add_tensor(const struct tensor *facts, void *context)
     if (tensor.role == ROLE_COUNT || unit->tensor_count == UNIT_MAX_TENSORS)
         return diag_error(w->errors, (struct pos){ 0 }, "tensor %s has no place in this executor",
                           facts->name);
+    tensor.start = start_of(&tensor, &w->plan->model);
     tensor.elements = facts->params / facts->copies;
     tensor.copies = 1;
     if (facts->mesh == MESH_EXPERT) {

@@ -69,7 +69,7 @@ void step_plan(struct plan *ret, const struct model *model, const struct step_la
     *l = (struct layout){ .tp = 1,
                           .pp = 1,
                           .vpp = 1,
-                          .cp = 1,
+                          .cp = at_least_one(layout->cp),
                           .etp = 1,
                           .ep = at_least_one(layout->ep),
                           .fsdp = at_least_one(layout->fsdp),
@@ -79,6 +79,13 @@ void step_plan(struct plan *ret, const struct model *model, const struct step_la
                           .micro_batch = at_least_one(layout->micro_batch),
                           .micro_batches = at_least_one(layout->micro_batches),
                           .stage_layers = { model->layers } };
+    if (l->cp > 1)
+        ret->choices.primitives.context = CONTEXT_ALLGATHER_KV;
+    if (layout->chunks > 1) {
+        ret->choices.primitives.moe = MOE_CHUNKED;
+        ret->choices.primitives.moe_chunks = layout->chunks;
+        ret->choices.primitives.wgrad_delay = layout->wgrad_delay;
+    }
     ret->gpus = layout_world(l);
     ret->seq_tokens = SEQ_TOKENS;
     ret->global_batch = (int64_t)layout_dp(l) * l->micro_batch * l->micro_batches;

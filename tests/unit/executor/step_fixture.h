@@ -17,7 +17,8 @@ struct step_layout {
     int fsdp, d_rep, ep, e_fsdp, e_rep;
     int micro_batch, micro_batches;
     enum sharding sharding;
-    int prefetch_units, comm_streams;
+    int prefetch_units, comm_streams, cp;
+    int chunks, wgrad_delay; /* of the experts; chunks 0: plain */
 };
 void step_plan(struct plan *ret, const struct model *model, const struct step_layout *layout,
                const char *routing);
