@@ -1,4 +1,5 @@
 #include "executor/primitive/loss/head.h"
+#include "executor/primitive/norm.h"
 
 enum { TILE_ROWS = 512 };
 
@@ -77,8 +78,9 @@ void head_backward(const struct head *head, const struct head_block *block, cons
 static void norm_forward(struct head *h, const struct buffer *hidden)
 {
     struct work *w = h->state->work;
-    WORK_OP(w, rmsnorm, h->batch->tokens, h->hidden, w->plan->model.norm_eps, hidden->data,
-            state_weight(h->state, state_head_unit(h->state), ROLE_FINAL_NORM), h->normed.data);
+    residual_norm(w, h->batch->tokens, hidden->data,
+                  state_weight(h->state, state_head_unit(h->state), ROLE_FINAL_NORM),
+                  h->normed.data);
     if (h->batch->hidden)
         WORK_OP(w, download, h->batch->hidden, h->normed.data, h->normed.bytes);
 }
@@ -87,10 +89,9 @@ static void norm_backward(struct head *h, const struct buffer *hidden, void *gra
 {
     struct work *w = h->state->work;
     int unit = state_head_unit(h->state);
-    WORK_OP(w, rmsnorm_backward, h->batch->tokens, h->hidden, w->plan->model.norm_eps,
-            h->d_normed.data, hidden->data, state_weight(h->state, unit, ROLE_FINAL_NORM), gradient,
-            false, state_gradient(h->state, unit, ROLE_FINAL_NORM),
-            w->plan->choices.primitives.grad_dtype);
+    residual_norm_backward(w, h->batch->tokens, h->d_normed.data, hidden->data,
+                           state_weight(h->state, unit, ROLE_FINAL_NORM), gradient, false,
+                           state_gradient(h->state, unit, ROLE_FINAL_NORM));
 }
 
 static void run_form(struct head *h)

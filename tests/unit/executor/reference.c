@@ -52,13 +52,14 @@ static void multiply(const double *w, int out, int in, const double *x, double *
     }
 }
 
-static void norm(const double *w, int width, double eps, const double *x, double *y)
+/* Weights multiply as they are, or one more. */
+static void norm(const struct reference *r, const double *w, int width, const double *x, double *y)
 {
-    double square = 0;
+    double square = 0, more = r->plan->model.norm_zero_centred ? 1 : 0;
     for (int i = 0; i < width; i++)
         square += x[i] * x[i];
     for (int i = 0; i < width; i++)
-        y[i] = x[i] / sqrt(square / width + eps) * w[i];
+        y[i] = x[i] / sqrt(square / width + r->plan->model.norm_eps) * (w[i] + more);
 }
 
 /* Dimension i turns with dimension i + half, by position / theta^(2 i / dim). */
@@ -79,16 +80,23 @@ static void prepare_heads(struct pass *p, const char *norm_name, int heads, doub
     for (int h = 0; h < heads; h++) {
         double *head = row + (ptrdiff_t)h * m->gqa.head_dim;
         if (m->gqa.qk_norm)
-            norm(weight(p->r, norm_name, p->layer, 0), m->gqa.head_dim, m->norm_eps, head, head);
-        rotate(head, m->gqa.head_dim, m->gqa.rope_theta, position);
+            norm(p->r, weight(p->r, norm_name, p->layer, 0), m->gqa.head_dim, head, head);
+        rotate(head, (int)(m->gqa.head_dim * m->gqa.rotary_fraction), m->gqa.rope_theta, position);
     }
 }
 
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* window 0: every key up to the query; else the last `window` of them. */
 static void attend_head(const double *q, double (*k)[MAX_WIDTH], double (*v)[MAX_WIDTH], int at,
-                        int dim, int last, double *out)
+                        int dim, int window, int last, double *out)
 {
     double score[MAX_TOKENS], sum = 0;
-    for (int t = 0; t <= last; t++) {
+    int first = window > 0 && last >= window ? last - window + 1 : 0;
+    for (int t = first; t <= last; t++) {
         score[t] = 0;
         for (int i = 0; i < dim; i++)
             score[t] += q[i] * k[t][at + i];
@@ -97,44 +105,79 @@ static void attend_head(const double *q, double (*k)[MAX_WIDTH], double (*v)[MAX
     }
     for (int i = 0; i < dim; i++) {
         out[i] = 0;
-        for (int t = 0; t <= last; t++)
+        for (int t = first; t <= last; t++)
             out[i] += score[t] / sum * v[t][at + i];
     }
 }
 
-static void attention(struct pass *p)
+static void project(struct pass *p, const char *matrix, const char *bias, int out, const double *n,
+                    double *y)
 {
-    static double q[MAX_TOKENS][MAX_WIDTH], k[MAX_TOKENS][MAX_WIDTH], v[MAX_TOKENS][MAX_WIDTH];
-    const struct model *m = &p->r->plan->model;
-    int tokens = (int)p->r->plan->seq_tokens, hidden = m->hidden, dim = m->gqa.head_dim;
-    double n[MAX_WIDTH] = { 0 }, o[MAX_WIDTH] = { 0 }, y[MAX_WIDTH];
-
-    for (int t = 0; t < tokens; t++) {
-        norm(weight(p->r, "model.layers.#.input_layernorm.weight", p->layer, 0), hidden,
-             m->norm_eps, p->x[t], n);
-        multiply(weight(p->r, "model.layers.#.self_attn.q_proj.weight", p->layer, 0),
-                 m->gqa.heads * dim, hidden, n, q[t]);
-        multiply(weight(p->r, "model.layers.#.self_attn.k_proj.weight", p->layer, 0),
-                 m->gqa.kv_heads * dim, hidden, n, k[t]);
-        multiply(weight(p->r, "model.layers.#.self_attn.v_proj.weight", p->layer, 0),
-                 m->gqa.kv_heads * dim, hidden, n, v[t]);
-        prepare_heads(p, "model.layers.#.self_attn.q_norm.weight", m->gqa.heads, q[t], t);
-        prepare_heads(p, "model.layers.#.self_attn.k_norm.weight", m->gqa.kv_heads, k[t], t);
-    }
-    for (int t = 0; t < tokens; t++) {
-        for (int h = 0; h < m->gqa.heads; h++)
-            attend_head(q[t] + (ptrdiff_t)h * dim, k, v, h * m->gqa.kv_heads / m->gqa.heads * dim,
-                        dim, t, o + (ptrdiff_t)h * dim);
-        multiply(weight(p->r, "model.layers.#.self_attn.o_proj.weight", p->layer, 0), hidden,
-                 m->gqa.heads * dim, o, y);
-        for (int i = 0; i < hidden; i++)
-            p->x[t][i] += y[i];
-    }
+    multiply(weight(p->r, matrix, p->layer, 0), out, p->r->plan->model.hidden, n, y);
+    for (int i = 0; i < out && p->r->plan->model.gqa.qkv_bias; i++)
+        y[i] += weight(p->r, bias, p->layer, 0)[i];
 }
 
-static double sigmoid(double x)
+/* With an output gate the projection of queries holds, head by head, the query and its gate. */
+static void project_queries(struct pass *p, const double *n, double *q, double *gate)
 {
-    return 1 / (1 + exp(-x));
+    const struct gqa *g = &p->r->plan->model.gqa;
+    int dim = g->head_dim, sides = g->output_gate ? 2 : 1;
+    double both[2 * MAX_WIDTH];
+
+    project(p, "model.layers.#.self_attn.q_proj.weight", "model.layers.#.self_attn.q_proj.bias",
+            g->heads * dim * sides, n, both);
+    for (int h = 0; h < g->heads; h++)
+        for (int i = 0; i < dim; i++) {
+            q[h * dim + i] = both[h * dim * sides + i];
+            gate[h * dim + i] = g->output_gate ? both[h * dim * sides + dim + i] : 0;
+        }
+}
+
+/* A sequence's queries, keys, values and gates. */
+struct heads {
+    double q[MAX_TOKENS][MAX_WIDTH], k[MAX_TOKENS][MAX_WIDTH], v[MAX_TOKENS][MAX_WIDTH],
+        gate[MAX_TOKENS][MAX_WIDTH];
+};
+
+static void project_token(struct pass *p, struct heads *all, int t)
+{
+    const struct model *m = &p->r->plan->model;
+    int kv = m->gqa.kv_heads * m->gqa.head_dim;
+    double n[MAX_WIDTH] = { 0 };
+
+    norm(p->r, weight(p->r, "model.layers.#.input_layernorm.weight", p->layer, 0), m->hidden,
+         p->x[t], n);
+    project_queries(p, n, all->q[t], all->gate[t]);
+    project(p, "model.layers.#.self_attn.k_proj.weight", "model.layers.#.self_attn.k_proj.bias", kv,
+            n, all->k[t]);
+    project(p, "model.layers.#.self_attn.v_proj.weight", "model.layers.#.self_attn.v_proj.bias", kv,
+            n, all->v[t]);
+    prepare_heads(p, "model.layers.#.self_attn.q_norm.weight", m->gqa.heads, all->q[t], t);
+    prepare_heads(p, "model.layers.#.self_attn.k_norm.weight", m->gqa.kv_heads, all->k[t], t);
+}
+
+static void attention(struct pass *p)
+{
+    static struct heads all;
+    const struct model *m = &p->r->plan->model;
+    int tokens = (int)p->r->plan->seq_tokens, dim = m->gqa.head_dim, width = m->gqa.heads * dim;
+    double o[MAX_WIDTH] = { 0 }, y[MAX_WIDTH];
+
+    for (int t = 0; t < tokens; t++)
+        project_token(p, &all, t);
+    for (int t = 0; t < tokens; t++) {
+        for (int h = 0; h < m->gqa.heads; h++)
+            attend_head(all.q[t] + (ptrdiff_t)h * dim, all.k, all.v,
+                        h * m->gqa.kv_heads / m->gqa.heads * dim, dim, m->gqa.window_tokens, t,
+                        o + (ptrdiff_t)h * dim);
+        for (int i = 0; i < width && m->gqa.output_gate; i++)
+            o[i] *= sigmoid(all.gate[t][i]);
+        multiply(weight(p->r, "model.layers.#.self_attn.o_proj.weight", p->layer, 0), m->hidden,
+                 width, o, y);
+        for (int i = 0; i < m->hidden; i++)
+            p->x[t][i] += y[i];
+    }
 }
 
 /* x += scale * down(silu(gate n) * up n) */
@@ -200,8 +243,8 @@ static void feed_forward(struct pass *p, int sequence)
     double n[MAX_WIDTH] = { 0 };
 
     for (int t = 0; t < tokens; t++) {
-        norm(weight(p->r, "model.layers.#.post_attention_layernorm.weight", p->layer, 0), m->hidden,
-             m->norm_eps, p->x[t], n);
+        norm(p->r, weight(p->r, "model.layers.#.post_attention_layernorm.weight", p->layer, 0),
+             m->hidden, p->x[t], n);
         if (m->moe.experts > 0)
             experts(p, n, (uint64_t)sequence * (uint64_t)tokens + (uint64_t)t, p->x[t]);
         else
@@ -217,7 +260,7 @@ static double token_loss(struct reference *r, const double *x, int target, doubl
     const struct model *m = &r->plan->model;
     double logits[MAX_WIDTH], sum = 0;
 
-    norm(weight(r, "model.norm.weight", 0, 0), m->hidden, m->norm_eps, x, normed);
+    norm(r, weight(r, "model.norm.weight", 0, 0), m->hidden, x, normed);
     multiply(weight(r, m->tied ? "model.embed_tokens.weight" : "lm_head.weight", 0, 0),
              (int)m->vocab, m->hidden, normed, logits);
     for (int i = 0; i < (int)m->vocab; i++)

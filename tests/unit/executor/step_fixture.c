@@ -48,6 +48,17 @@ void step_dense_model(struct model *ret)
     ret->dense_width = 40;
 }
 
+void step_featured_model(struct model *ret, bool moe)
+{
+    (moe ? step_moe_model : step_dense_model)(ret);
+    ret->norm_zero_centred = true;
+    ret->gqa.output_gate = true;
+    ret->gqa.qkv_bias = true;
+    ret->gqa.qk_norm = true;
+    ret->gqa.rotary_fraction = 0.5;
+    ret->gqa.window_tokens = 7;
+}
+
 static int at_least_one(int value)
 {
     return value > 0 ? value : 1;

@@ -11,6 +11,10 @@ enum { SEQ_TOKENS = 24 };
 /* MoE: 2 layers of 8 experts top 2 and a gated shared one, head norms. Dense: 2 layers, tied. */
 void step_moe_model(struct model *ret);
 void step_dense_model(struct model *ret);
+/* Everything that attention may have: an output gate, biases, a window of 7 tokens, rotary
+ * embedding on half of the head, head norms and other norms centred at zero; over the experts of
+ * the first or the MLP of the second. */
+void step_featured_model(struct model *ret, bool moe);
 
 /* Degrees of a plan; zeros mean 1. */
 struct step_layout {

@@ -147,11 +147,21 @@ static void test_dense_tied(void **state)
     run_cases(&model);
 }
 
+/* Gate, biases, window, partial rotary embedding and centred norms, under every layout. */
+static void test_featured(void **state)
+{
+    (void)state;
+    struct model model;
+    step_featured_model(&model, true);
+    run_cases(&model);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_moe),
         cmocka_unit_test(test_dense_tied),
+        cmocka_unit_test(test_featured),
     };
     return step_main(argc, argv, "step_layouts", tests, sizeof tests / sizeof *tests);
 }

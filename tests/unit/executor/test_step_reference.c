@@ -24,6 +24,15 @@ static double to_bf16(double value)
     return ldexp(rint(ldexp(fraction, 8)), exponent - 8);
 }
 
+/* Matrices and biases are drawn, norms multiply by 1. */
+static double first_value(const struct reference *r, const struct dump_tensor *tensor, uint64_t key,
+                          uint64_t element)
+{
+    if (tensor->axes == 1 && !strstr(tensor->name, ".bias"))
+        return r->plan->model.norm_zero_centred ? 0 : 1;
+    return to_bf16((double)state_random_normal(key, element));
+}
+
 static void add_weights(struct reference *r, const struct dump_tensor *tensor)
 {
     struct reference_tensor *ret = &r->tensors[r->count++];
@@ -35,7 +44,7 @@ static void add_weights(struct reference *r, const struct dump_tensor *tensor)
     ret->values = calloc(tensor->elements, sizeof *ret->values);
     assert_non_null(ret->values);
     for (uint64_t i = 0; i < tensor->elements; i++)
-        ret->values[i] = tensor->axes == 1 ? 1 : to_bf16((double)state_random_normal(key, i));
+        ret->values[i] = first_value(r, tensor, key, i);
 }
 
 static void open_reference(struct reference *r, const struct plan *plan, const struct dump *dump)
@@ -178,6 +187,29 @@ static void test_dense_head_norms(void **state)
     compare_step(&model, "balanced", 0.02);
 }
 
+/* Gate, biases, window, rotary embedding on a part of the head and centred norms, each alone on
+ * dense layers, then all of them over experts. */
+static void test_features(void **state)
+{
+    (void)state;
+    struct model all, model;
+    step_featured_model(&all, false);
+    for (int feature = 0; feature < 5; feature++) {
+        step_dense_model(&model);
+        model.norm_zero_centred = feature == 0;
+        model.gqa.output_gate = feature == 1;
+        model.gqa.qkv_bias = feature == 2;
+        model.gqa.rotary_fraction = feature == 3 ? all.gqa.rotary_fraction : 1;
+        model.gqa.window_tokens = feature == 4 ? all.gqa.window_tokens : 0;
+        compare_step(&model, "balanced", 0.02);
+    }
+    /* of seven keys and half of the gate less gradient reaches the norms of heads, bf16 rounds as
+     * before */
+    step_featured_model(&model, true);
+    compare_step(&model, "80:4", 0.03);
+    compare_step(&all, "balanced", 0.03);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -185,6 +217,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_dense_tied),
         cmocka_unit_test(test_moe_plain_weights),
         cmocka_unit_test(test_dense_head_norms),
+        cmocka_unit_test(test_features),
     };
     return step_main(argc, argv, "step_reference", tests, sizeof tests / sizeof *tests);
 }
