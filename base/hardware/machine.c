@@ -2,6 +2,7 @@
 #include "base/hardware/hardware.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -34,4 +35,10 @@ uint64_t hardware_host_memory(void)
             bytes = limit;
     }
     return bytes;
+}
+
+int hardware_host_cores(void)
+{
+    cpu_set_t cores;
+    return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 0;
 }
