@@ -1,4 +1,5 @@
 #include "executor/backend/cuda/cuda.h"
+#include "executor/backend/cuda/streams.h"
 
 #include <stdlib.h>
 
@@ -164,6 +165,11 @@ static const struct backend_ops cuda_ops = {
     .copy_rows = cuda_copy_rows,
     .rows_to_bf16 = cuda_rows_to_bf16,
 };
+
+cudaStream_t backend_cuda_stream(const struct backend *b, enum stream s)
+{
+    return ((const struct cuda *)b)->streams[s];
+}
 
 static int open_device(struct cuda *c, struct diag_list *reterr)
 {

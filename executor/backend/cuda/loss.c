@@ -48,7 +48,7 @@ int cuda_cross_entropy(struct backend *b, enum stream s, int64_t rows, int64_t v
                        double *loss_sum, struct diag_list *reterr)
 {
     struct cuda *c = (struct cuda *)b;
-    struct sums sums;
+    struct sums sums = { NULL, NULL, NULL };
     if (sums_open(c, s, rows, loss_sum, logits, &sums, reterr) != 0)
         return -1;
     if ((uintptr_t)d_logits % 16 != 0)
@@ -63,7 +63,7 @@ int cuda_cross_entropy_in_place(struct backend *b, enum stream s, int64_t rows, 
                                 double *loss_sum, struct diag_list *reterr)
 {
     struct cuda *c = (struct cuda *)b;
-    struct sums sums;
+    struct sums sums = { NULL, NULL, NULL };
     if (sums_open(c, s, rows, loss_sum, logits, &sums, reterr) != 0)
         return -1;
     return cuda_check(kernel_cross_entropy_in_place(c->streams[s], rows, vocab, logits,
@@ -76,7 +76,7 @@ int cuda_strip_loss(struct backend *b, enum stream s, const struct vocabulary_st
                     double *loss_sum, struct diag_list *reterr)
 {
     struct cuda *c = (struct cuda *)b;
-    struct sums sums;
+    struct sums sums = { NULL, NULL, NULL };
     if (sums_open(c, s, v->rows, loss_sum, v->logits, &sums, reterr) != 0)
         return -1;
     return cuda_check(kernel_strip_loss(c->streams[s], v->rows, v->vocab, v->first, v->width,

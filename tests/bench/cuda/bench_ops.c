@@ -273,9 +273,9 @@ static void bench_rows(struct bench *b)
     };
     struct operands o = { random_memory(b, (uint64_t)row),
                           random_memory(b, (uint64_t)row),
-                          random_memory(b, HIDDEN * 2),
+                          random_memory(b, UINT64_C(2) * HIDDEN),
                           random_memory(b, (uint64_t)row),
-                          memory(b, HIDDEN * 4),
+                          memory(b, UINT64_C(4) * HIDDEN),
                           NULL,
                           NULL };
     struct operands forward = { o.a, o.c, o.d, NULL, NULL, NULL, NULL };
@@ -335,8 +335,8 @@ static void bench_routed(struct bench *b, const int32_t *slots)
     struct operands o = { random_memory(b, (uint64_t)routed),
                           map,
                           random_memory(b, (uint64_t)routed),
-                          random_memory(b, ROUTED * 4),
-                          memory(b, ROUTED * 4),
+                          random_memory(b, UINT64_C(4) * ROUTED),
+                          memory(b, UINT64_C(4) * ROUTED),
                           NULL,
                           NULL };
     for (int i = 0; i < 4; i++)
@@ -351,18 +351,18 @@ static void bench_routed(struct bench *b, const int32_t *slots)
         { "sort_choices", "262144 of 128, with read", 3 * 4.0 * ROUTED, 0, run_sort },
     };
     struct operands g = { random_memory(b, (uint64_t)up),
-                          random_memory(b, ROUTED * 4),
+                          random_memory(b, UINT64_C(4) * ROUTED),
                           random_memory(b, (uint64_t)up),
-                          memory(b, ROUTED * 4),
+                          memory(b, UINT64_C(4) * ROUTED),
                           memory(b, (uint64_t)probs),
                           NULL,
                           NULL };
     for (int i = 0; i < 2; i++)
         measure(b, &gates[i], &g);
     struct operands r = { random_memory(b, (uint64_t)probs),
-                          memory(b, ROUTED * 4),
-                          memory(b, ROUTED * 4),
-                          random_memory(b, ROUTED * 4),
+                          memory(b, UINT64_C(4) * ROUTED),
+                          memory(b, UINT64_C(4) * ROUTED),
+                          random_memory(b, UINT64_C(4) * ROUTED),
                           memory(b, (uint64_t)probs),
                           NULL,
                           NULL };

@@ -19,7 +19,7 @@ static void gate(struct pair *p, int64_t rows, int heads, int head_dim)
                                                                .o = o.at[i],
                                                                .gate = first + head_dim,
                                                                .row_stride = row,
-                                                               .head_stride = 2 * head_dim,
+                                                               .head_stride = 2 * (int64_t)head_dim,
                                                                .og = og.at[i] },
                                                   .d_o = d_o.at[i],
                                                   .d_gate = gradient + head_dim };

@@ -1,0 +1,12 @@
+/* streams.h - the CUDA backend's streams, for a fabric that orders its transfers against them. */
+#ifndef RANKFIT_EXECUTOR_BACKEND_CUDA_STREAMS_H
+#define RANKFIT_EXECUTOR_BACKEND_CUDA_STREAMS_H
+
+#include "executor/backend/backend.h"
+
+#include <cuda_runtime_api.h>
+
+/* Of a backend that backend_cuda_open made; valid until it is closed. */
+cudaStream_t backend_cuda_stream(const struct backend *b, enum stream s);
+
+#endif
