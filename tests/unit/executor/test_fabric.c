@@ -160,6 +160,47 @@ static void test_all_to_all_rows(void **state)
     free(recv);
 }
 
+/* Two exchanges under way at once, the later one waited for first: rank r sends r + p rows to p
+ * and, in the second, 2 rows to its right neighbour alone. The lists of counts are wiped at once.
+ */
+static void test_exchanges_under_way(void **state)
+{
+    (void)state;
+    struct fabric *f = step_fabric;
+    struct diag_list errors = { 0 };
+    int64_t sent[MAX_WORLD], received[MAX_WORLD], right[MAX_WORLD] = { 0 }, left[MAX_WORLD] = { 0 };
+    int send[2 * MAX_WORLD * MAX_WORLD], recv[2 * MAX_WORLD * MAX_WORLD], pair[2], got[2];
+    int at = 0, from = (f->rank + f->world - 1) % f->world;
+    struct transfer *first = NULL, *second = NULL;
+
+    for (int p = 0; p < f->world; p++) {
+        sent[p] = received[p] = f->rank + p;
+        for (int i = 0; i < sent[p]; i++)
+            send[at++] = 10000 * f->rank + 100 * p + i;
+    }
+    right[(f->rank + 1) % f->world] = left[from] = 2;
+    pair[0] = f->rank;
+    pair[1] = -f->rank;
+    assert_int_equal(f->ops->all_to_all_rows_start(f->all, send, sent, recv, received, sizeof *send,
+                                                   &first, &errors),
+                     0);
+    assert_int_equal(f->ops->all_to_all_rows_start(f->all, pair, right, got, left, sizeof *pair,
+                                                   &second, &errors),
+                     0);
+    memset(sent, 0, sizeof sent);
+    memset(right, 0, sizeof right);
+    memset(received, 0, sizeof received);
+    memset(left, 0, sizeof left);
+    assert_int_equal(f->ops->transfer_wait(f->all, second, &errors), 0);
+    assert_int_equal(f->ops->transfer_wait(f->all, first, &errors), 0);
+    assert_int_equal(got[0], from);
+    assert_int_equal(got[1], -from);
+    at = 0;
+    for (int p = 0; p < f->world; p++)
+        for (int i = 0; i < f->rank + p; i++)
+            assert_int_equal(recv[at++], 10000 * p + 100 * f->rank + i);
+}
+
 static void test_gather_text(void **state)
 {
     (void)state;
@@ -274,6 +315,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_bf16_is_summed_in_fp32),
         cmocka_unit_test(test_all_reduce),
         cmocka_unit_test(test_all_to_all_rows),
+        cmocka_unit_test(test_exchanges_under_way),
         cmocka_unit_test(test_gather_text),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_gather_blocks),
