@@ -96,31 +96,98 @@ static size_t rewrite_one(const char *text, size_t left, struct escapes *ret,
     return taken;
 }
 
+/* One way through a text: what is read, what is written, where the newest string begins. */
+struct rewriting {
+    const char *text;
+    size_t bytes, i;
+    struct escapes *ret;
+    struct escape_place at, quote;
+    size_t room, first, last; /* of the places; first character that is no space; last + 1 */
+    size_t colon;             /* has been written before its turn; 0: none */
+    bool quoted;
+};
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+static void put(struct rewriting *r, char c)
+{
+    r->ret->text[r->ret->bytes++] = c;
+    r->at.column += ((unsigned char)c & 0xc0) != 0x80;
+    if (c == '\n')
+        r->at = (struct escape_place){ r->at.line + 1, 0, 0 };
+}
+
+/* Behind a string: when it is a key whose colon is on another line, the colon is written next to
+ * it, in the place of a blank or at the end of the line, so that no other column moves. */
+static void end_string(struct rewriting *r)
+{
+    size_t colon = r->i;
+    bool same_line = true;
+    for (; colon < r->bytes && is_space(r->text[colon]); colon++)
+        same_line = same_line && r->text[colon] != '\n';
+    if (colon == r->bytes || r->text[colon] != ':')
+        return;
+    size_t characters = r->at.line == r->quote.line ? r->at.column - r->quote.column : 0;
+    if (characters > KEY_CHARACTERS_MAX && r->ret->long_key_characters == 0) {
+        r->ret->long_key = r->quote;
+        r->ret->long_key_characters = characters;
+    }
+    if (same_line)
+        return;
+    r->colon = colon;
+    put(r, ':');
+    if (r->text[r->i] == ' ' || r->text[r->i] == '\t')
+        r->i++;
+}
+
+/* A character that stays, or a colon that has moved, or a tab where YAML wants none. */
+static void copy_one(struct rewriting *r)
+{
+    char c = r->text[r->i];
+    bool outside = r->i < r->first || r->i >= r->last;
+    bool moved = r->colon > 0 && r->i == r->colon;
+    r->i++;
+    put(r, moved || (outside && c == '\t') ? ' ' : c);
+}
+
+/* Copies what needs no other form. A backslash takes the next character with it, so that \" ends no
+ * string. */
+static void copy_next(struct rewriting *r)
+{
+    char c = r->text[r->i];
+    bool pair = r->quoted && c == '\\' && r->i + 1 < r->bytes && r->text[r->i + 1] != '\n';
+    if (c == '"' && !r->quoted)
+        r->quote = r->at;
+    copy_one(r);
+    if (pair)
+        copy_one(r);
+    if (c != '"')
+        return;
+    r->quoted = !r->quoted;
+    if (!r->quoted)
+        end_string(r);
+}
+
 int escapes_rewrite(const char *text, size_t bytes, struct escapes *ret)
 {
+    struct rewriting r = { .text = text, .bytes = bytes, .ret = ret };
     *ret = (struct escapes){ .text = malloc(bytes * GROWTH + 1) };
     if (!ret->text)
         return -1;
-    struct escape_place at = { 0, 0, 0 };
-    size_t room = 0;
-    bool quoted = false;
-    for (size_t i = 0; i < bytes;) {
-        size_t rewritten = quoted ? rewrite_one(text + i, bytes - i, ret, &at) : 0;
-        i += rewritten;
-        if (rewritten > 0 && !remember(ret, &room, at))
+    while (r.first < bytes && is_space(text[r.first]))
+        r.first++;
+    for (r.last = bytes; r.last > 0 && is_space(text[r.last - 1]);)
+        r.last--;
+    while (r.i < bytes) {
+        size_t rewritten = r.quoted ? rewrite_one(text + r.i, bytes - r.i, ret, &r.at) : 0;
+        r.i += rewritten;
+        if (rewritten == 0)
+            copy_next(&r);
+        else if (!remember(ret, &r.room, r.at))
             return -1;
-        if (rewritten > 0)
-            continue;
-        /* A backslash takes the next character with it, so that \" ends no string. */
-        size_t taken = quoted && text[i] == '\\' && i + 1 < bytes && text[i + 1] != '\n' ? 2 : 1;
-        if (text[i] == '"')
-            quoted = !quoted;
-        for (; taken > 0; taken--, i++) {
-            ret->text[ret->bytes++] = text[i];
-            at.column += ((unsigned char)text[i] & 0xc0) != 0x80;
-            if (text[i] == '\n')
-                at = (struct escape_place){ at.line + 1, 0, 0 };
-        }
     }
     return 0;
 }

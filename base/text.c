@@ -39,8 +39,29 @@ static size_t edit_distance(const char *a, const char *b)
     return rows[length_a % 3][length_b];
 }
 
+/* The shortest name that begins with `word`, which a single letter must tell from all others; NULL
+ * when there is none. */
+static const char *completed(const char *word, const char *const *names, size_t count)
+{
+    size_t length = strlen(word), matches = 0, best_length = SIZE_MAX;
+    const char *best = NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (strncmp(names[i], word, length) != 0)
+            continue;
+        matches++;
+        if (strlen(names[i]) < best_length) {
+            best_length = strlen(names[i]);
+            best = names[i];
+        }
+    }
+    return length > 0 && (matches == 1 || length > 1) ? best : NULL;
+}
+
 const char *text_nearest(const char *word, const char *const *names, size_t count)
 {
+    const char *whole = completed(word, names, count);
+    if (whole)
+        return whole;
     size_t limit = strlen(word) / 2;
     size_t best_distance = (limit > 1 ? limit : 1) + 1;
     const char *best = NULL;

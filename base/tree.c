@@ -71,6 +71,27 @@ static struct pos place_of_offset(struct reader *reader, const char *text, size_
     return place(reader, mark);
 }
 
+/* How libyaml says that a colon came too late: plain and quoted keys of block style. */
+static bool key_is_too_long(const yaml_parser_t *parser)
+{
+    const char *context = parser->context ? parser->context : "";
+    bool unfinished = strcmp(context, "while scanning a simple key") == 0;
+    bool misplaced = strncmp(parser->problem, "mapping values are not allowed", 30) == 0;
+    return (unfinished || misplaced) && parser->problem_mark.column > KEY_CHARACTERS_MAX;
+}
+
+/* A key of JSON, which is known before the text is read; nothing is then read. */
+static void refuse_long_key(struct reader *reader)
+{
+    const struct escape_place *at = &reader->escapes.long_key;
+    if (reader->escapes.long_key_characters == 0)
+        return;
+    reader->broken = true;
+    const yaml_mark_t mark = { .line = at->line, .column = at->column };
+    diag_error(reader->reterr, place(reader, mark), "a key of %zu characters: %d are the most",
+               reader->escapes.long_key_characters - 2, KEY_CHARACTERS_MAX - 2);
+}
+
 static void syntax_error(struct reader *reader)
 {
     const yaml_parser_t *parser = &reader->parser;
@@ -83,6 +104,9 @@ static void syntax_error(struct reader *reader)
         size_t offset = parser->problem_offset < bytes ? parser->problem_offset : bytes;
         diag_error(reader->reterr, place_of_offset(reader, text, offset),
                    "not plain UTF-8 text: %s", parser->problem);
+    } else if (key_is_too_long(parser)) {
+        diag_error(reader->reterr, place(reader, parser->problem_mark),
+                   "a key ends within its line and within %d characters", KEY_CHARACTERS_MAX);
     } else {
         diag_error(reader->reterr, place(reader, parser->problem_mark), "%s", parser->problem);
         if (parser->context)
@@ -328,6 +352,7 @@ int tree_read_text(struct tree *tree, const char *name, const char *text, size_t
         if (escapes_rewrite(text, bytes, &reader.escapes) == 0) {
             text = reader.escapes.text;
             bytes = reader.escapes.bytes;
+            refuse_long_key(&reader);
         } else {
             out_of_memory(&reader);
         }

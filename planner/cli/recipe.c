@@ -34,18 +34,32 @@ static bool is_scalar(const struct node *node)
            node->kind == NODE_TEXT;
 }
 
-/* A scalar as written; a list of scalars joined by commas, as --set takes it. NULL: neither. */
-static const char *value_text(struct options *options, const struct node *node)
+static const char *no_value(const struct node *node, struct diag_list *reterr)
+{
+    diag_error(reterr, node->at, "'%s' is %s, not a value", node->key, node_kind_name(node->kind));
+    return NULL;
+}
+
+/* A scalar as written; a list of scalars joined by commas, as --set takes it. NULL with a
+ * diagnostic: neither, or more than a value has room for. */
+static const char *value_text(struct options *options, const struct node *node,
+                              struct diag_list *reterr)
 {
     if (is_scalar(node))
         return node->text;
     if (node->kind != NODE_LIST || node->count == 0)
-        return NULL;
+        return no_value(node, reterr);
     char joined[2048];
     size_t used = 0;
     for (const struct node *child = node->child; child; child = child->next) {
         if (!is_scalar(child))
+            return no_value(node, reterr);
+        size_t length = strlen(child->text) + (used > 0);
+        if (length >= sizeof joined - used) {
+            diag_error(reterr, node->at, "'%s' is a list of more than %zu characters", node->key,
+                       sizeof joined - 1);
             return NULL;
+        }
         text_append(joined, sizeof joined, &used, "%s%s", used ? "," : "", child->text);
     }
     return pool_copy_text(&options->pool, joined, used);
@@ -61,13 +75,9 @@ static void read_set(struct options *options, const struct node *set, struct dia
     for (const struct node *child = set->child; child; child = child->next) {
         if (child->kind == NODE_NULL)
             continue;
-        const char *text = value_text(options, child);
-        if (!text) {
-            diag_error(reterr, child->at, "'%s' is %s, not a value", child->key,
-                       node_kind_name(child->kind));
-            continue;
-        }
-        (void)options_add_set(options, child->key, text, child->at, true, reterr);
+        const char *text = value_text(options, child, reterr);
+        if (text)
+            (void)options_add_set(options, child->key, text, child->at, true, reterr);
     }
 }
 

@@ -210,6 +210,29 @@ static void paths_are_relative_to_the_recipe(void **state)
     done(&p);
 }
 
+/* 2,047 characters are what a value has room for: 1,024 digits and 1,023 commas. One more entry is
+ * an error, never a shorter list. */
+static void long_lists_are_refused(void **state)
+{
+    (void)state;
+    for (int entries = 1024; entries <= 1025; entries++) {
+        char recipe[2200] = "set: {stage_layers: [1", directory[64];
+        struct parsed p;
+        size_t used = strlen(recipe);
+        for (int i = 1; i < entries; i++, used += 2)
+            memcpy(recipe + used, ",1", 2);
+        memcpy(recipe + used, "]}\n", sizeof "]}\n");
+        parse_recipe("plan", recipe, "", directory, &p);
+        assert_int_equal(p.list.errors, entries > 1024);
+        if (entries > 1024)
+            assert_string_equal(p.list.items[0].what,
+                                "'stage_layers' is a list of more than 2047 characters");
+        else
+            assert_int_equal(strlen(p.options.set[0].value), 2047);
+        done(&p);
+    }
+}
+
 static void recipes_are_judged_whole(void **state)
 {
     (void)state;
@@ -250,6 +273,7 @@ int main(void)
         cmocka_unit_test(backends_have_one_order),
         cmocka_unit_test(command_line_wins),
         cmocka_unit_test(paths_are_relative_to_the_recipe),
+        cmocka_unit_test(long_lists_are_refused),
         cmocka_unit_test(recipes_are_judged_whole),
         cmocka_unit_test(set_twice),
     };

@@ -26,6 +26,10 @@ static void test_nearest_by_hand(void **state)
     assert_string_equal(text_nearest("h10-sxm", names, count), "h100-sxm");
     assert_string_equal(text_nearest("h200", names, count), "h200");
     assert_string_equal(text_nearest("micro-batch", names, count), "micro_batch");
+    /* One replacement leads to h200, four letters more to what the word is the beginning of. */
+    assert_string_equal(text_nearest("h100", names, count), "h100-sxm");
+    assert_string_equal(text_nearest("mi", names, count), "mi300x");
+    assert_null(text_nearest("m", names, count));
     /* One swap of neighbours against one replacement: the first of equals wins. */
     assert_string_equal(text_nearest("2h00", names, count), "h200");
     assert_null(text_nearest("quantum", names, count));
@@ -73,6 +77,21 @@ static void random_word(uint64_t *seed, char ret[8])
         ret[i] = (char)('a' + random_below(seed, 3));
 }
 
+/* By its definition: the first of the shortest names that `word` is cut from. */
+static const char *completion(const char *word, const char *const names[WORDS])
+{
+    int matches = 0;
+    for (int i = 0; i < WORDS; i++)
+        matches += strstr(names[i], word) == names[i];
+    if (!word[0] || matches == 0 || (!word[1] && matches > 1))
+        return NULL;
+    for (size_t length = strlen(word); length < 8; length++)
+        for (int i = 0; i < WORDS; i++)
+            if (strlen(names[i]) == length && strstr(names[i], word) == names[i])
+                return names[i];
+    return NULL;
+}
+
 static void test_nearest_property(void **state)
 {
     (void)state;
@@ -97,6 +116,8 @@ static void test_nearest_property(void **state)
                 want = words[i];
             }
         }
+        const char *whole = completion(word, names);
+        want = whole ? whole : want;
         assert_ptr_equal(text_nearest(word, names, WORDS), want);
     }
 }

@@ -452,6 +452,67 @@ static void test_typed_errors(void **state)
     tree_done(&tree);
 }
 
+/* What JSON allows around keys and brackets and YAML does not; places by counting in the text. */
+static void test_json_blanks(void **state)
+{
+    (void)state;
+    static const char text[] =
+        " \t\r\n\t{\"a\"\n: 1,\n  \"b\" \t\r\n\t: [2],\"c\"\r\n:\n\"x\\n: y\"}\n\t\n\t";
+    struct diag_list list = { 0 };
+    struct tree tree;
+    if (tree_read_text(&tree, "in.yaml", text, sizeof text - 1, &list) != 0) {
+        diag_list_print(stderr, &list);
+        fail();
+    }
+    assert_int_equal(tree.root->count, 3);
+    const struct node *a = node_get(tree.root, "a"), *b = node_get(tree.root, "b");
+    const struct node *c = node_get(tree.root, "c");
+    assert_int_equal(a->integer, 1);
+    assert_at(a, 2, 3, 3, 3);
+    assert_int_equal(b->child->integer, 2);
+    assert_at(b, 4, 3, 5, 4);
+    assert_string_equal(c->text, "x\n: y");
+    assert_at(c, 5, 8, 7, 1);
+    tree_done(&tree);
+}
+
+/* A key of 1,022 characters and its quotes are what YAML takes; one more is told by its length. */
+static void test_long_json_keys(void **state)
+{
+    (void)state;
+    for (int length = 1021; length <= 1024; length++) {
+        char text[1100];
+        struct diag_list list = { 0 };
+        struct tree tree;
+        int bytes = snprintf(text, sizeof text, "{\"x\": 1,\n \"%0*d\": 1}", length, 0);
+        int status = tree_read_text(&tree, "j", text, (size_t)bytes, &list);
+        assert_int_equal(status, length <= 1022 ? 0 : -1);
+        if (status != 0) {
+            assert_non_null(strstr(list.items[0].what, length == 1023 ? "1023" : "1024"));
+            assert_int_equal(list.items[0].line, 2);
+            assert_int_equal(list.items[0].column, 2);
+            assert_int_equal(list.count, 1);
+        }
+        tree_done(&tree);
+    }
+}
+
+/* The same in block style, where libyaml only knows that a colon came too late. */
+static void test_long_yaml_keys(void **state)
+{
+    (void)state;
+    for (int quoted = 0; quoted < 2; quoted++) {
+        char text[1300];
+        struct diag_list list = { 0 };
+        struct tree tree;
+        int bytes = snprintf(text, sizeof text, "x: 1\n%s%0*d%s: 1\n", quoted ? "\"" : "k", 1100, 0,
+                             quoted ? "\"" : "");
+        assert_int_equal(tree_read_text(&tree, "y", text, (size_t)bytes, &list), -1);
+        assert_non_null(strstr(list.items[0].what, "within 1024 characters"));
+        tree_done(&tree);
+    }
+}
+
 static void test_unreadable_files(void **state)
 {
     (void)state;
@@ -480,6 +541,8 @@ int main(void)
         cmocka_unit_test(test_error_texts),     cmocka_unit_test(test_limits),
         cmocka_unit_test(test_many_keys),       cmocka_unit_test(test_typed_reads),
         cmocka_unit_test(test_typed_errors),    cmocka_unit_test(test_unreadable_files),
+        cmocka_unit_test(test_json_blanks),     cmocka_unit_test(test_long_json_keys),
+        cmocka_unit_test(test_long_yaml_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
