@@ -64,6 +64,10 @@ struct fabric_ops {
     int (*all_to_all_rows_start)(struct group *g, const void *send, const int64_t *send_rows,
                                  void *recv, const int64_t *recv_rows, uint64_t row_bytes,
                                  struct transfer **ret, struct diag_list *reterr);
+    /* reduce_scatter, complete when transfer_wait returns; *ret NULL: it is complete already. */
+    int (*reduce_scatter_start)(struct group *g, const void *send, void *recv,
+                                uint64_t elements_per_rank, enum dtype dtype,
+                                struct transfer **ret, struct diag_list *reterr);
 };
 
 struct fabric {

@@ -5,12 +5,12 @@
 #include <stddef.h>
 #include <string.h>
 
-const char run_options_usage[] =
-    "usage: rankfit-host PLAN --measurement FILE [--data FILE] [--data-format bytes|u32]\n"
+const char run_options_synopsis[] =
+    "PLAN --measurement FILE [--data FILE] [--data-format bytes|u32]\n"
     "                    [--steps N] [--seed N] [--weights FILE|DIR] [--save FILE]\n"
-    "                    [--replay FILE] [--stall-timeout N] [--dump FILE]\n"
-    "Runs the plan's training step on this machine's processors, one process a rank\n"
-    "(mpirun -n WORLD rankfit-host ...; `rankfit run PLAN` does so).\n"
+    "                    [--replay FILE] [--stall-timeout N] [--dump FILE]";
+
+const char run_options_usage[] =
     "  --measurement FILE   what was measured (YAML for .yaml and .yml, JSON otherwise)\n"
     "  --data FILE          tokens to train on; drawn from the seed without it\n"
     "  --data-format FORM   bytes (default): each byte a token; u32: 32-bit tokens\n"
@@ -73,7 +73,7 @@ static int unknown(const char *word, struct diag_list *reterr)
     (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
     const char *nearest = text_nearest(name, names, OPTION_COUNT);
     return nearest ? diag_hint(reterr, "--%s is near", nearest)
-                   : diag_hint(reterr, "rankfit-host --help lists the options");
+                   : diag_hint(reterr, "--help lists the options");
 }
 
 static int set_option(const struct option_row *row, const char *value, struct run_options *ret,

@@ -19,6 +19,7 @@ struct run_options {
 int run_options_parse(int argc, char *const *argv, struct run_options *ret,
                       struct diag_list *reterr);
 
-extern const char run_options_usage[];
+/* What follows the program's name, and what each option means. */
+extern const char run_options_synopsis[], run_options_usage[];
 
 #endif

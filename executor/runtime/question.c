@@ -17,11 +17,14 @@ static int check_world(const struct plan *plan, const char *path, int world,
                      wanted);
 }
 
-int question_check_host(const struct plan *plan, const char *path, int world,
-                        struct diag_list *reterr)
+int question_check(const char *backend, const struct plan *plan, const char *path, int world,
+                   struct diag_list *reterr)
 {
+    int kind = 0;
+    while (kind < BACKEND_COUNT - 1 && strcmp(backend_names[kind], backend) != 0)
+        kind++;
     int worlds = check_world(plan, path, world, reterr);
-    int able = capability_check(BACKEND_HOST, &plan->model, &plan->choices, reterr);
+    int able = capability_check((enum backend)kind, &plan->model, &plan->choices, reterr);
     return worlds == 0 && able == 0 ? 0 : -1;
 }
 

@@ -78,7 +78,6 @@ static void fill_rank(const struct record *record, const struct trainer *t,
     *ret = (struct measured_rank){ .rank = t->mesh.fabric->rank,
                                    .arena_live_bytes = memory.live_peak_bytes,
                                    .arena_extent_bytes = memory.extent_bytes,
-                                   .device_bytes = w->backend->ops->device_bytes(w->backend),
                                    .rss_bytes = record_rss_bytes(),
                                    .routed = w->routed,
                                    .steps = (size_t)record->steps,
@@ -88,6 +87,8 @@ static void fill_rank(const struct record *record, const struct trainer *t,
     memcpy(ret->item_bytes, memory.item_at_peak, sizeof ret->item_bytes);
     memcpy(ret->item_max_bytes, memory.item_max, sizeof ret->item_max_bytes);
     memcpy(ret->phase_seconds, t->phase_seconds, sizeof ret->phase_seconds);
+    if (record->machine.add_device)
+        record->machine.add_device(record->machine.context, ret);
 }
 
 /* The rows of layers that route, moved together. */
@@ -117,9 +118,9 @@ static json_t *own_document(const struct record *record, const struct trainer *t
     rank.routed = routed;
     rank.routed_count = pack_routed(t, routed);
     (void)text_copy(m.plan_digest, sizeof m.plan_digest, plan->digest);
-    (void)text_copy(m.backend, sizeof m.backend, record->backend);
-    (void)text_copy(m.device, sizeof m.device, record->device);
-    (void)text_copy(m.versions, sizeof m.versions, record->versions);
+    (void)text_copy(m.backend, sizeof m.backend, record->machine.backend);
+    (void)text_copy(m.device, sizeof m.device, record->machine.device);
+    (void)text_copy(m.versions, sizeof m.versions, record->machine.versions);
     json_t *document = measurement_to_json(&m);
     free(routed);
     return document;

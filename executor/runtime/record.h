@@ -4,11 +4,20 @@
 
 #include "executor/runtime/trainer.h"
 
+/* What ran it. */
+struct record_machine {
+    const char *backend;
+    char device[128], versions[256];
+    /* Adds what the device itself says; NULL where there is none. */
+    void (*add_device)(const void *context, struct measured_rank *rank);
+    const void *context;
+};
+
 /* What a run notes step by step. A zeroed record with `room` steps is opened by record_open. */
 struct record {
     int steps, room;
     double *seconds, *loss;
-    char backend[16], device[128], versions[256];
+    struct record_machine machine;
 };
 
 int record_open(struct record *record, int steps, struct diag_list *reterr);

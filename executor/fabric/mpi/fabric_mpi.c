@@ -131,6 +131,7 @@ static const struct fabric_ops mpi_ops = {
     .close = close_fabric,
     .gather_blocks = mpi_gather_blocks,
     .reduce_blocks = mpi_reduce_blocks,
+    .reduce_scatter_start = mpi_reduce_scatter_start,
 };
 
 /* Ranks that wait give the core to those that compute: worlds wider than the machine's cores run

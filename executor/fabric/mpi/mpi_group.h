@@ -67,6 +67,9 @@ int mpi_gather_text(struct group *g, const char *text, uint64_t bytes, char **re
 
 int mpi_reduce_scatter(struct group *g, const void *send, void *recv, uint64_t elements_per_rank,
                        enum dtype dtype, struct diag_list *reterr);
+int mpi_reduce_scatter_start(struct group *g, const void *send, void *recv,
+                             uint64_t elements_per_rank, enum dtype dtype, struct transfer **ret,
+                             struct diag_list *reterr);
 int mpi_reduce_blocks(struct group *g, const void *send, void *recv, uint64_t block_elements,
                       int blocks, const int *places, enum dtype dtype, struct diag_list *reterr);
 int mpi_all_reduce(struct group *g, void *values, uint64_t elements, enum dtype dtype,

@@ -112,18 +112,21 @@ void state_gradient_begin(struct state *state, int unit)
     }
 }
 
-static void scatter(struct state *state, struct state_part *part, struct buffer *received)
+static void scatter(struct state *state, struct state_pending *pending)
 {
     struct work *w = state->work;
-    *received =
+    struct state_part *part = pending->part;
+    pending->received =
         work_take(w, OWNER_SCATTER_SHARD, mul_sat(part->slice, dtype_bytes(grad_dtype(state))));
-    WORK_FABRIC(w, reduce_scatter, part->group, part->whole_gradients.data, received->data,
-                part->slice, grad_dtype(state));
+    WORK_FABRIC(w, reduce_scatter_start, part->group, part->whole_gradients.data,
+                pending->received.data, part->slice, grad_dtype(state), &pending->transfer);
 }
 
 static void finish(struct state *state, struct state_pending *pending)
 {
     struct work *w = state->work;
+    if (pending->transfer)
+        WORK_FABRIC(w, transfer_wait, pending->part->group, pending->transfer);
     WORK_OP(w, add, (int64_t)pending->part->slice, pending->received.data,
             pending->part->gradients.data, grad_dtype(state));
     work_give(w, &pending->whole);
@@ -151,8 +154,8 @@ void state_gradient_end(struct state *state, int unit)
         if (!part->gathered)
             continue;
         struct state_pending *pending = &state->pending[state->pending_count++];
-        pending->part = part;
-        scatter(state, part, &pending->received);
+        *pending = (struct state_pending){ .part = part };
+        scatter(state, pending);
         pending->whole = part->whole_gradients;
         memset(&part->whole_gradients, 0, sizeof part->whole_gradients);
         if (!overlaps)

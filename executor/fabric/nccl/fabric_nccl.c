@@ -1,0 +1,353 @@
+/* fabric_nccl.c - the fabric of GPUs: start, groups, host values, end. */
+#include "executor/backend/cuda/streams.h"
+#include "executor/fabric/nccl/nccl_group.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct pos nowhere = { NULL, 0, 0 };
+
+static struct nccl_fabric *fabric_of(struct fabric *f)
+{
+    return (struct nccl_fabric *)f;
+}
+
+static int no_memory(const struct nccl_fabric *f, struct diag_list *reterr)
+{
+    return diag_error(reterr, nowhere, "rank %d: no memory left for a group", f->base.rank);
+}
+
+static bool same_ranks(const struct communicator *c, const int *ranks, int count)
+{
+    return c->count == count && memcmp(c->ranks, ranks, (size_t)count * sizeof *ranks) == 0;
+}
+
+/* The identifier that member 0 made, at every member. */
+static int share_id(const struct nccl_group *g, ncclUniqueId *id, struct diag_list *reterr)
+{
+    enum { WORDS = sizeof *id / sizeof(int64_t) };
+    const struct fabric_ops *host = g->fabric->host->ops;
+    size_t count = (size_t)g->base.info.count;
+    int64_t *words = calloc(2 * count * WORDS, sizeof *words);
+    int ret = words ? 0 : no_memory(g->fabric, reterr);
+
+    if (ret == 0 && g->base.info.index == 0)
+        ret = nccl_check(g, ncclGetUniqueId(id), "group_open", reterr);
+    for (size_t i = 0; i < count && words && g->base.info.index == 0; i++)
+        memcpy(words + i * WORDS, id, sizeof *id);
+    if (words && host->exchange_counts(g->host, words, words + count * WORDS, WORDS, reterr) != 0)
+        ret = -1;
+    if (ret == 0)
+        memcpy(id, words + count * WORDS, sizeof *id);
+    free(words);
+    return ret;
+}
+
+static uint64_t device_free(void)
+{
+    size_t left = 0, all = 0;
+    return cudaMemGetInfo(&left, &all) == cudaSuccess ? left : 0;
+}
+
+/* What the device has less of than `before` is the communicators'. */
+static void account(struct nccl_fabric *f, uint64_t before)
+{
+    uint64_t after = device_free();
+    f->device_bytes += before > after ? before - after : 0;
+}
+
+static void free_communicator(struct communicator *c)
+{
+    if (c->comm)
+        (void)ncclCommDestroy(c->comm);
+    free(c->ranks);
+    free(c);
+}
+
+static int new_communicator(struct nccl_group *g, const int *ranks, struct diag_list *reterr)
+{
+    struct nccl_fabric *f = g->fabric;
+    size_t bytes = (size_t)g->base.info.count * sizeof *ranks;
+    struct communicator *c = calloc(1, sizeof *c);
+    uint64_t before = device_free();
+    ncclUniqueId id;
+
+    if (!c || !(c->ranks = malloc(bytes))) {
+        free(c);
+        return no_memory(f, reterr);
+    }
+    memcpy(c->ranks, ranks, bytes);
+    c->count = g->base.info.count;
+    if (share_id(g, &id, reterr) != 0 ||
+        nccl_check(g, ncclCommInitRank(&c->comm, c->count, id, g->base.info.index), "group_open",
+                   reterr) != 0) {
+        free_communicator(c);
+        return -1;
+    }
+    account(f, before);
+    c->next = f->communicators;
+    f->communicators = g->communicator = c;
+    return 0;
+}
+
+static int join_communicator(struct nccl_group *g, const int *ranks, struct diag_list *reterr)
+{
+    struct communicator *c = g->fabric->communicators;
+
+    while (c && !same_ranks(c, ranks, g->base.info.count))
+        c = c->next;
+    g->communicator = c;
+    if (!c && new_communicator(g, ranks, reterr) != 0)
+        return -1;
+    g->communicator->users++;
+    return 0;
+}
+
+static void leave_communicator(struct nccl_group *g)
+{
+    struct communicator *c = g->communicator, **at = &g->fabric->communicators;
+
+    if (!c || --c->users > 0)
+        return;
+    while (*at != c)
+        at = &(*at)->next;
+    *at = c->next;
+    free_communicator(c);
+}
+
+static void group_close(struct fabric *f, struct group *g)
+{
+    struct nccl_fabric *fabric = fabric_of(f);
+
+    if (!g)
+        return;
+    leave_communicator(nccl_group_of(g));
+    fabric->host->ops->group_close(fabric->host, nccl_group_of(g)->host);
+    free(g);
+}
+
+static int group_open(struct fabric *f, const int *ranks, int count, struct group **ret,
+                      struct diag_list *reterr)
+{
+    struct nccl_fabric *fabric = fabric_of(f);
+    struct nccl_group *g = calloc(1, sizeof *g);
+
+    *ret = NULL;
+    if (!g)
+        return no_memory(fabric, reterr);
+    g->fabric = fabric;
+    if (fabric->host->ops->group_open(fabric->host, ranks, count, &g->host, reterr) != 0) {
+        free(g);
+        return -1;
+    }
+    g->base.info = *group_info(g->host);
+    if (count > 1 && join_communicator(g, ranks, reterr) != 0) {
+        group_close(f, &g->base);
+        return -1;
+    }
+    *ret = &g->base;
+    return 0;
+}
+
+int nccl_check(const struct nccl_group *g, ncclResult_t result, const char *operation,
+               struct diag_list *reterr)
+{
+    const struct communicator *c = g->communicator;
+    ncclResult_t later = ncclSuccess;
+
+    if (result == ncclSuccess && c && ncclCommGetAsyncError(c->comm, &later) == ncclSuccess &&
+        later != ncclInProgress)
+        result = later;
+    if (result == ncclSuccess)
+        return 0;
+    const char *detail = ncclGetLastError(c ? c->comm : NULL);
+    diag_error(reterr, nowhere, "rank %d: %s over %d ranks failed: %s", g->fabric->base.rank,
+               operation, g->base.info.count, ncclGetErrorString(result));
+    return detail && detail[0] ? diag_hint(reterr, "%.200s", detail) : -1;
+}
+
+int nccl_check_cuda(const struct nccl_fabric *f, cudaError_t status, const char *operation,
+                    struct diag_list *reterr)
+{
+    if (status == cudaSuccess)
+        return 0;
+    return diag_error(reterr, nowhere, "rank %d: %s: %s", f->base.rank, operation,
+                      cudaGetErrorString(status));
+}
+
+int nccl_copy(const struct nccl_group *g, void *to, const void *from, uint64_t bytes,
+              struct diag_list *reterr)
+{
+    if (to == from || bytes == 0)
+        return 0;
+    return nccl_check_cuda(
+        g->fabric, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, g->fabric->compute),
+        "copy", reterr);
+}
+
+int nccl_begin(struct nccl_call *call, struct diag_list *reterr)
+{
+    struct nccl_fabric *f = call->group->fabric;
+    unsigned bit = 1U << call->kind;
+    cudaError_t status = cudaEventRecord(f->fork, f->compute);
+
+    if (status == cudaSuccess)
+        status = cudaStreamWaitEvent(f->communication, f->fork, 0);
+    if (nccl_check_cuda(f, status, call->operation, reterr) != 0)
+        return -1;
+    call->free_before = call->group->communicator->seen & bit ? 0 : device_free();
+    call->group->communicator->seen |= bit;
+    return nccl_check(call->group, ncclGroupStart(), call->operation, reterr);
+}
+
+static struct transfer *new_transfer(struct nccl_fabric *f)
+{
+    struct transfer *t = f->idle;
+    if (t) {
+        f->idle = t->next;
+        return t;
+    }
+    t = calloc(1, sizeof *t);
+    if (t && cudaEventCreateWithFlags(&t->done, cudaEventDisableTiming) == cudaSuccess)
+        return t;
+    free(t);
+    return NULL;
+}
+
+int nccl_transfer_wait(struct group *g, struct transfer *t, struct diag_list *reterr)
+{
+    struct nccl_fabric *f = nccl_group_of(g)->fabric;
+    if (!t)
+        return 0;
+    cudaError_t status = cudaStreamWaitEvent(f->compute, t->done, 0);
+    t->next = f->idle;
+    f->idle = t;
+    return nccl_check_cuda(f, status, "transfer_wait", reterr);
+}
+
+int nccl_end(struct nccl_call *call, ncclResult_t result, struct transfer **ret,
+             struct diag_list *reterr)
+{
+    struct nccl_group *g = call->group;
+    struct nccl_fabric *f = g->fabric;
+    ncclResult_t ended = ncclGroupEnd();
+
+    if (nccl_check(g, result != ncclSuccess ? result : ended, call->operation, reterr) != 0)
+        return -1;
+    if (call->free_before > 0)
+        account(f, call->free_before);
+    struct transfer *t = new_transfer(f);
+    if (!t)
+        return no_memory(f, reterr);
+    int failed =
+        nccl_check_cuda(f, cudaEventRecord(t->done, f->communication), call->operation, reterr);
+    if (!ret || failed)
+        return nccl_transfer_wait(&g->base, t, reterr) != 0 || failed ? -1 : 0;
+    *ret = t;
+    return 0;
+}
+
+static int exchange_counts(struct group *g, const int64_t *send, int64_t *recv, int per_member,
+                           struct diag_list *reterr)
+{
+    const struct nccl_group *group = nccl_group_of(g);
+    return group->fabric->host->ops->exchange_counts(group->host, send, recv, per_member, reterr);
+}
+
+static int sum_doubles(struct group *g, double *values, int count, struct diag_list *reterr)
+{
+    const struct nccl_group *group = nccl_group_of(g);
+    return group->fabric->host->ops->sum_doubles(group->host, values, count, reterr);
+}
+
+static int gather_text(struct group *g, const char *text, uint64_t bytes, char **ret_texts,
+                       uint64_t *ret_bytes, struct diag_list *reterr)
+{
+    const struct nccl_group *group = nccl_group_of(g);
+    return group->fabric->host->ops->gather_text(group->host, text, bytes, ret_texts, ret_bytes,
+                                                 reterr);
+}
+
+static int barrier(struct group *g, struct diag_list *reterr)
+{
+    const struct nccl_group *group = nccl_group_of(g);
+    return group->fabric->host->ops->barrier(group->host, reterr);
+}
+
+static void abort_all(struct fabric *f, int status)
+{
+    struct fabric *host = fabric_of(f)->host;
+    host->ops->abort(host, status);
+}
+
+static void close_fabric(struct fabric *f)
+{
+    struct nccl_fabric *fabric = fabric_of(f);
+
+    if (!f)
+        return;
+    free(f->all);
+    while (fabric->idle) {
+        struct transfer *t = fabric->idle;
+        fabric->idle = t->next;
+        (void)cudaEventDestroy(t->done);
+        free(t);
+    }
+    if (fabric->fork)
+        (void)cudaEventDestroy(fabric->fork);
+    fabric->host->ops->close(fabric->host);
+    free(fabric);
+}
+
+static const struct fabric_ops nccl_ops = {
+    .name = "nccl",
+    .group_open = group_open,
+    .group_close = group_close,
+    .all_gather = nccl_all_gather,
+    .all_gather_start = nccl_all_gather_start,
+    .transfer_wait = nccl_transfer_wait,
+    .reduce_scatter = nccl_reduce_scatter,
+    .all_reduce = nccl_all_reduce,
+    .all_to_all_rows = nccl_all_to_all_rows,
+    .exchange_counts = exchange_counts,
+    .sum_doubles = sum_doubles,
+    .gather_text = gather_text,
+    .barrier = barrier,
+    .abort = abort_all,
+    .close = close_fabric,
+    .gather_blocks = nccl_gather_blocks,
+    .reduce_blocks = nccl_reduce_blocks,
+    .all_to_all_rows_start = nccl_all_to_all_rows_start,
+    .reduce_scatter_start = nccl_reduce_scatter_start,
+};
+
+uint64_t fabric_nccl_device_bytes(const struct fabric *f)
+{
+    return ((const struct nccl_fabric *)f)->device_bytes;
+}
+
+struct fabric *fabric_nccl_open(struct fabric *host, struct backend *cuda, struct diag_list *reterr)
+{
+    struct nccl_fabric *f = calloc(1, sizeof *f);
+    struct nccl_group *all = calloc(1, sizeof *all);
+
+    if (!f || !all) {
+        free(f);
+        free(all);
+        diag_error(reterr, nowhere, "rank %d: no memory left for the fabric", host->rank);
+        return NULL;
+    }
+    f->host = host;
+    f->base = *host;
+    f->base.ops = &nccl_ops;
+    f->base.all = &all->base;
+    f->compute = backend_cuda_stream(cuda, STREAM_COMPUTE);
+    f->communication = backend_cuda_stream(cuda, STREAM_COMMUNICATION);
+    *all = (struct nccl_group){ { *group_info(host->all) }, f, host->all, NULL };
+    if (nccl_check_cuda(f, cudaEventCreateWithFlags(&f->fork, cudaEventDisableTiming), "fabric",
+                        reterr) == 0)
+        return &f->base;
+    free(all);
+    free(f);
+    return NULL;
+}

@@ -1,0 +1,105 @@
+/* nccl_group.h - a group of ranks over NCCL, its communicator, and how calls are put on streams.
+ * For fabric/nccl only. */
+#ifndef RANKFIT_EXECUTOR_FABRIC_NCCL_NCCL_GROUP_H
+#define RANKFIT_EXECUTOR_FABRIC_NCCL_NCCL_GROUP_H
+
+#include "executor/fabric/group.h"
+#include "executor/fabric/nccl/fabric_nccl.h"
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <stdbool.h>
+
+/* One for each distinct set of ranks, shared by the groups that are equal. */
+struct communicator {
+    struct communicator *next;
+    ncclComm_t comm;
+    int *ranks;
+    int count, users;
+    unsigned seen; /* operations that have run once: bit of enum nccl_operation */
+};
+
+/* Which first calls make NCCL set up connections of their own. */
+enum nccl_operation { NCCL_GATHER, NCCL_SCATTER, NCCL_REDUCE, NCCL_EXCHANGE, NCCL_BLOCKS };
+
+/* A collective under way: `done` is behind it on the communication stream. */
+struct transfer {
+    struct transfer *next; /* in the list of idle ones */
+    cudaEvent_t done;
+};
+
+struct nccl_fabric {
+    struct fabric base;
+    struct fabric *host;
+    cudaStream_t compute, communication;
+    cudaEvent_t fork;
+    struct communicator *communicators;
+    struct transfer *idle;
+    uint64_t device_bytes;
+};
+
+struct nccl_group {
+    struct group base;
+    struct nccl_fabric *fabric;
+    struct group *host;
+    struct communicator *communicator; /* NULL for a group of one */
+};
+
+static inline struct nccl_group *nccl_group_of(struct group *g)
+{
+    return (struct nccl_group *)g;
+}
+
+static inline bool group_is_alone(const struct group *g)
+{
+    return g->info.count == 1;
+}
+
+/* 0, or -1 with rank, operation and the library's own words. */
+int nccl_check(const struct nccl_group *g, ncclResult_t result, const char *operation,
+               struct diag_list *reterr);
+int nccl_check_cuda(const struct nccl_fabric *f, cudaError_t status, const char *operation,
+                    struct diag_list *reterr);
+
+/* A call on a group of more than one: it begins behind what the compute stream has been given.
+ * Between the two the calls of NCCL are made, on the communication stream, as one group. */
+struct nccl_call {
+    struct nccl_group *group;
+    const char *operation;
+    enum nccl_operation kind;
+    size_t free_before; /* device memory at a first call; 0: not asked */
+};
+int nccl_begin(struct nccl_call *call, struct diag_list *reterr);
+/* result: the first that was not ncclSuccess. ret NULL: the compute stream waits; else whoever
+ * calls nccl_transfer_wait. */
+int nccl_end(struct nccl_call *call, ncclResult_t result, struct transfer **ret,
+             struct diag_list *reterr);
+int nccl_transfer_wait(struct group *g, struct transfer *t, struct diag_list *reterr);
+
+/* Within the arena on the compute stream, for a group of one. */
+int nccl_copy(const struct nccl_group *g, void *to, const void *from, uint64_t bytes,
+              struct diag_list *reterr);
+
+int nccl_all_gather(struct group *g, const void *send, void *recv, uint64_t bytes_per_rank,
+                    struct diag_list *reterr);
+int nccl_all_gather_start(struct group *g, const void *send, void *recv, uint64_t bytes_per_rank,
+                          struct transfer **ret, struct diag_list *reterr);
+int nccl_all_to_all_rows(struct group *g, const void *send, const int64_t *send_rows, void *recv,
+                         const int64_t *recv_rows, uint64_t row_bytes, struct diag_list *reterr);
+int nccl_all_to_all_rows_start(struct group *g, const void *send, const int64_t *send_rows,
+                               void *recv, const int64_t *recv_rows, uint64_t row_bytes,
+                               struct transfer **ret, struct diag_list *reterr);
+int nccl_gather_blocks(struct group *g, const void *send, void *recv, uint64_t block_bytes,
+                       int blocks, const int *places, struct diag_list *reterr);
+
+int nccl_reduce_scatter(struct group *g, const void *send, void *recv, uint64_t elements_per_rank,
+                        enum dtype dtype, struct diag_list *reterr);
+int nccl_reduce_scatter_start(struct group *g, const void *send, void *recv,
+                              uint64_t elements_per_rank, enum dtype dtype, struct transfer **ret,
+                              struct diag_list *reterr);
+int nccl_all_reduce(struct group *g, void *values, uint64_t elements, enum dtype dtype,
+                    struct diag_list *reterr);
+int nccl_reduce_blocks(struct group *g, const void *send, void *recv, uint64_t block_elements,
+                       int blocks, const int *places, enum dtype dtype, struct diag_list *reterr);
+
+#endif

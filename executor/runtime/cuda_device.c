@@ -1,0 +1,156 @@
+#include "executor/runtime/cuda_device.h"
+#include "base/text.h"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+#include <dlfcn.h>
+#include <nccl.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct pos nowhere = { NULL, 0, 0 };
+
+/* The driver's management library, which toolkits come without: its few declarations that are
+ * needed here. All return 0 for success. */
+struct management_memory {
+    unsigned version;
+    unsigned long long total, reserved, free, used;
+};
+struct management {
+    void *library;
+    int (*init)(void);
+    int (*shutdown)(void);
+    int (*driver_version)(char *ret, unsigned size);
+    int (*by_bus)(const char *bus, void **ret);
+    int (*memory)(void *device, struct management_memory *ret);
+};
+
+/* C has no cast from what dlsym returns to a function; POSIX says that the bits are the same. */
+static void find(void *library, const char *name, void *ret_function)
+{
+    void *found = dlsym(library, name);
+    memcpy(ret_function, &found, sizeof found);
+}
+
+static int management_open(struct management *m)
+{
+    memset(m, 0, sizeof *m);
+    m->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!m->library)
+        return -1;
+    find(m->library, "nvmlInit_v2", &m->init);
+    find(m->library, "nvmlShutdown", &m->shutdown);
+    find(m->library, "nvmlSystemGetDriverVersion", &m->driver_version);
+    find(m->library, "nvmlDeviceGetHandleByPciBusId_v2", &m->by_bus);
+    find(m->library, "nvmlDeviceGetMemoryInfo_v2", &m->memory);
+    if (m->init && m->shutdown && m->driver_version && m->by_bus && m->memory && m->init() == 0)
+        return 0;
+    (void)dlclose(m->library);
+    return -1;
+}
+
+/* Without the library the driver stays unnamed and the device is taken for empty. */
+static void ask_management(struct cuda_device *device)
+{
+    struct management m;
+    struct management_memory memory = { .version = sizeof memory | 2U << 24 };
+    char bus[32] = "";
+    void *handle = NULL;
+
+    if (management_open(&m) != 0)
+        return;
+    if (m.driver_version(device->driver, sizeof device->driver) != 0)
+        device->driver[0] = '\0';
+    if (cudaDeviceGetPCIBusId(bus, sizeof bus, device->index) == cudaSuccess &&
+        m.by_bus(bus, &handle) == 0 && m.memory(handle, &memory) == 0)
+        device->others_bytes = memory.used;
+    (void)m.shutdown();
+    (void)dlclose(m.library);
+}
+
+static int count_devices(int *ret, struct diag_list *reterr)
+{
+    int driver = 0, wanted = 0;
+    cudaError_t status = cudaGetDeviceCount(ret);
+
+    if (status == cudaSuccess)
+        return 0;
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&wanted);
+    if (status == cudaErrorInsufficientDriver && driver > 0) {
+        diag_error(reterr, nowhere, "the NVIDIA driver is too old: it is for CUDA %d.%d",
+                   driver / 1000, driver % 1000 / 10);
+        return diag_hint(reterr, "this program needs a driver for CUDA %d.%d or newer",
+                         wanted / 1000, wanted % 1000 / 10);
+    }
+    if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver) {
+        diag_error(reterr, nowhere, "there is no GPU here that CUDA can use");
+        return diag_hint(reterr, "%s",
+                         driver == 0 ? "no NVIDIA driver is loaded"
+                                     : "see nvidia-smi and CUDA_VISIBLE_DEVICES");
+    }
+    return diag_error(reterr, nowhere, "looking for GPUs: %s", cudaGetErrorString(status));
+}
+
+static uint64_t used_bytes(void)
+{
+    size_t left = 0, all = 0;
+    return cudaMemGetInfo(&left, &all) == cudaSuccess ? all - left : 0;
+}
+
+int cuda_device_open(struct cuda_device *device, int local, int ranks, struct diag_list *reterr)
+{
+    int count = 0;
+
+    memset(device, 0, sizeof *device);
+    device->index = local;
+    if (count_devices(&count, reterr) != 0)
+        return -1;
+    if (ranks > count) {
+        diag_error(reterr, nowhere, "%d ranks on this machine, %d %s", ranks, count,
+                   count == 1 ? "GPU" : "GPUs");
+        return diag_hint(reterr,
+                         "a rank needs a GPU of its own: a plan with --gpus %d, or more "
+                         "machines",
+                         count);
+    }
+    ask_management(device);
+    cudaError_t status = cudaSetDevice(device->index);
+    if (status == cudaSuccess)
+        status = cudaFree(NULL);
+    if (status != cudaSuccess)
+        return diag_error(reterr, nowhere, "GPU %d cannot be used: %s", device->index,
+                          cudaGetErrorString(status));
+    device->context_bytes = cuda_device_held_bytes(device);
+    return 0;
+}
+
+uint64_t cuda_device_held_bytes(const struct cuda_device *device)
+{
+    uint64_t used = used_bytes();
+    return used > device->others_bytes ? used - device->others_bytes : 0;
+}
+
+void cuda_device_name(const struct cuda_device *device, char *ret, size_t size)
+{
+    struct cudaDeviceProp properties;
+    if (cudaGetDeviceProperties(&properties, device->index) != cudaSuccess)
+        (void)text_copy(ret, size, "GPU");
+    else
+        (void)text_copy(ret, size, properties.name);
+}
+
+void cuda_device_versions(const struct cuda_device *device, char *ret, size_t size)
+{
+    int runtime = 0, nccl = 0;
+    int blas = (int)cublasLtGetVersion(), dnn = (int)cudnnGetVersion();
+
+    (void)cudaRuntimeGetVersion(&runtime);
+    (void)ncclGetVersion(&nccl);
+    (void)snprintf(ret, size,
+                   "driver %s, CUDA %d.%d, cuBLASLt %d.%d.%d, cuDNN %d.%d.%d, NCCL %d.%d.%d",
+                   device->driver[0] ? device->driver : "unknown", runtime / 1000,
+                   runtime % 1000 / 10, blas / 10000, blas / 100 % 100, blas % 100, dnn / 10000,
+                   dnn / 100 % 100, dnn % 100, nccl / 10000, nccl / 100 % 100, nccl % 100);
+}

@@ -1,0 +1,90 @@
+/* cuda_main.c - the program rankfit-cuda: the CUDA backend, one GPU a rank, ranks started by MPI
+ * and joined by NCCL. */
+#include "executor/fabric/nccl/fabric_nccl.h"
+#include "executor/fabric/progress.h"
+#include "executor/runtime/cuda_device.h"
+#include "executor/runtime/program.h"
+
+#include <stdlib.h>
+
+/* What the device says of itself, beside what the arena says. */
+struct gpu {
+    struct cuda_device device;
+    const struct fabric *fabric;
+};
+
+static uint64_t rest_of(uint64_t whole, uint64_t part)
+{
+    return whole > part ? whole - part : 0;
+}
+
+/* The device's figure only grows, so that its largest is what it is now. What neither context nor
+ * arena nor communicators hold is the libraries': modules, handles, their own buffers. */
+static void add_device(const void *context, struct measured_rank *rank)
+{
+    const struct gpu *gpu = context;
+    uint64_t held = cuda_device_held_bytes(&gpu->device);
+    uint64_t communicators = fabric_nccl_device_bytes(gpu->fabric);
+    uint64_t rest = rest_of(rest_of(held, gpu->device.context_bytes), communicators);
+
+    rank->device_bytes = held;
+    rank->item_bytes[ITEM_CONTEXT] = gpu->device.context_bytes;
+    rank->item_bytes[ITEM_COMMUNICATORS] = communicators;
+    rank->item_bytes[ITEM_MODULES] = rest_of(rest, rank->arena_extent_bytes);
+    rank->item_bytes[ITEM_SLACK] = rest_of(rank->arena_extent_bytes, rank->arena_live_bytes);
+    for (int i = 0; i < ITEM_COUNT; i++)
+        if (!item_in_arena((enum item)i))
+            rank->item_max_bytes[i] = rank->item_bytes[i];
+}
+
+static int open_gpu(struct machine *machine, struct gpu *gpu, struct diag_list *reterr)
+{
+    const struct progress *here = machine->fabric->progress; /* of this machine's ranks */
+
+    if (cuda_device_open(&gpu->device, here->own, here->count, reterr) != 0)
+        return -1;
+    machine->backend = backend_cuda_open(gpu->device.index, reterr);
+    if (!machine->backend)
+        return -1;
+    struct fabric *nccl = fabric_nccl_open(machine->fabric, machine->backend, reterr);
+    if (!nccl)
+        return -1;
+    gpu->fabric = machine->fabric = nccl;
+    return 0;
+}
+
+static int open_cuda(struct machine *machine, struct diag_list *reterr)
+{
+    struct record_machine *record = &machine->record;
+    struct gpu *gpu = calloc(1, sizeof *gpu);
+
+    record->context = gpu;
+    if (!gpu)
+        return diag_error(reterr, (struct pos){ 0 }, "no memory left");
+    if (open_gpu(machine, gpu, reterr) != 0)
+        return -1;
+    record->add_device = add_device;
+    cuda_device_name(&gpu->device, record->device, sizeof record->device);
+    cuda_device_versions(&gpu->device, record->versions, sizeof record->versions);
+    return 0;
+}
+
+static void close_cuda(struct machine *machine)
+{
+    union {
+        const void *kept;
+        void *made;
+    } gpu = { .kept = machine->record.context };
+    free(gpu.made);
+    machine->record.context = NULL;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct program cuda = { .name = "rankfit-cuda",
+                                         .where = "GPUs",
+                                         .backend = "cuda",
+                                         .open = open_cuda,
+                                         .close = close_cuda };
+    return program_main(&cuda, argc, argv);
+}
