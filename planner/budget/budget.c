@@ -142,11 +142,12 @@ static uint64_t measured_layers(const struct budget_input *in, const struct stag
 }
 
 /* A stage alone holds one micro-batch at a time; the stages of a pipeline hold several, of which
- * any may be the fullest. Chunks of a fuller micro-batch may still be smaller. */
+ * any may be the fullest. Layers are not fullest in the same micro-batch, and what they save for
+ * the backward adds up; and chunks of a fuller layer may still be smaller. */
 static int measured_passes(const struct budget_input *in)
 {
     int ret = 1;
-    if (in->choices->layout.pp > 1 || in->choices->primitives.moe != MOE_CHUNKED)
+    if (in->choices->layout.pp > 1)
         return 0;
     for (size_t i = 0; i < in->measured->routed_count; i++)
         if (in->measured->routed[i].micro_batch >= ret)
