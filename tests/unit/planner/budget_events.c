@@ -12,19 +12,27 @@ static void play_loss(struct step *s, int use)
     uint64_t parts[] = { head_dense(s), embedding_dense(s) };
     int shards[] = { dense_shards(s), dense_shards(s) }, count = s->m->tied ? 2 : 1;
     uint64_t T = s->T, H = s->H, V = (uint64_t)s->m->vocab, t = T < 512 ? T : 512;
+    uint64_t strip = (uint64_t)s->p->vocab_strip, w = strip > 0 ? strip : V;
     bool fp32 = s->p->logits_dtype == DTYPE_FP32, full = s->p->loss == LOSS_FULL;
     begin_use(s, use);
     open_gradients(s, parts, shards, count);
     struct tensor_alive nf = make(s, ITEM_LOSS_WORKING, 2 * T * H);
     struct tensor_alive dnf = make(s, ITEM_LOSS_WORKING, 2 * T * H), one = { 0 }, two = { 0 };
+    struct tensor_alive lse = { 0 }, d_hidden = { 0 };
     if (full)
         one = make(s, ITEM_LOGITS, (fp32 ? 4u : 2u) * T * V);
     else
-        one = make(s, ITEM_LOSS_WORKING, 4 * t * V);
+        one = make(s, ITEM_LOSS_WORKING, 4 * t * w);
     if (!full || fp32)
-        two = make(s, ITEM_LOSS_WORKING, 2 * t * V);
+        two = make(s, ITEM_LOSS_WORKING, 2 * t * w);
+    if (strip > 0) {
+        lse = make(s, ITEM_LOSS_WORKING, 4 * T);
+        d_hidden = make(s, ITEM_LOSS_WORKING, 4 * t * H);
+    }
     drop(s, &one);
     drop(s, &two);
+    drop(s, &lse);
+    drop(s, &d_hidden);
     s->dx = make(s, ITEM_LAYER_WORKING, 2 * T * H);
     drop(s, &s->checkpoint[s->m->layers]);
     drop(s, &nf);

@@ -38,7 +38,7 @@ static void random_model(uint64_t *seed, struct model *m)
         m->layer_ffn[i] = pick(seed, 0, 3) ? FFN_MOE : FFN_DENSE;
 }
 
-static void random_layout(uint64_t *seed, struct choices *c)
+static void random_layout(uint64_t *seed, int vocab, struct choices *c)
 {
     static const enum sharding modes[] = { SHARDING_REPLICATED, SHARDING_ZERO1, SHARDING_FSDP,
                                            SHARDING_FSDP };
@@ -56,6 +56,7 @@ static void random_layout(uint64_t *seed, struct choices *c)
     p->grad_dtype = pick(seed, 0, 1) ? DTYPE_FP32 : DTYPE_BF16;
     p->logits_dtype = pick(seed, 0, 1) ? DTYPE_FP32 : DTYPE_BF16;
     p->loss = pick(seed, 0, 1) ? LOSS_FULL : LOSS_LINEAR_CE;
+    p->vocab_strip = p->loss == LOSS_LINEAR_CE && pick(seed, 0, 1) ? pick(seed, 1, vocab) : 0;
     p->recompute = pick(seed, 0, 3) ? RECOMPUTE_FULL : RECOMPUTE_NONE;
     p->recompute_layers = pick(seed, -1, 3);
     p->prefetch_units = pick(seed, 0, 3);
@@ -86,7 +87,7 @@ static void at_balanced_rows(void **state)
         sample_init(&s);
         s.hardware.host = round % 2;
         random_model(&seed, &s.model);
-        random_layout(&seed, &s.choices);
+        random_layout(&seed, (int)s.model.vocab, &s.choices);
         struct budget_input *in = sample_input(&s, (uint64_t)pick(&seed, 1, 700));
         uint64_t sent =
             in->seq_tokens * (uint64_t)(s.choices.layout.micro_batch * s.model.moe.top_k);
@@ -110,7 +111,7 @@ static void chunks_and_context(void **state)
         uint64_t rows[MODEL_MAX_LAYERS];
         sample_init(&s);
         random_model(&seed, &s.model);
-        random_layout(&seed, &s.choices);
+        random_layout(&seed, (int)s.model.vocab, &s.choices);
         struct layout *l = &s.choices.layout;
         struct primitives *p = &s.choices.primitives;
         l->cp = 1 << pick(&seed, 0, 2);
@@ -143,7 +144,7 @@ static void at_measured_rows(void **state)
         struct measured_rank measured = { .rank = 0, .routed = routed };
         sample_init(&s);
         random_model(&seed, &s.model);
-        random_layout(&seed, &s.choices);
+        random_layout(&seed, (int)s.model.vocab, &s.choices);
         struct budget_input *in = sample_input(&s, (uint64_t)pick(&seed, 16, 400));
         for (int i = 0; i < s.model.layers; i++) {
             rows[i] = (uint64_t)pick(&seed, 1, 4000);
@@ -196,7 +197,7 @@ static void at_measured_chunks(void **state)
         struct played played, most = { .peak = 0 };
         sample_init(&s);
         random_model(&seed, &s.model);
-        random_layout(&seed, &s.choices);
+        random_layout(&seed, (int)s.model.vocab, &s.choices);
         struct primitives *p = &s.choices.primitives;
         p->moe = MOE_CHUNKED;
         p->moe_chunks = pick(&seed, 2, MOST_CHUNKS);
