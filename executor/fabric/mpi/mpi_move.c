@@ -3,6 +3,7 @@
 #include "executor/fabric/mpi/mpi_group.h"
 
 #include <limits.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,7 +129,7 @@ static int gather_block(struct mpi_group *group, const char *block, void *recv, 
                         const int *counts, int *places, int blocks, const int *all_places)
 {
     for (int m = 0; m < group->base.info.count; m++)
-        places[m] = all_places[m * blocks];
+        places[m] = all_places[(ptrdiff_t)m * blocks];
     return MPI_Allgatherv(block, 1, type, recv, counts, places, type, group->comm);
 }
 

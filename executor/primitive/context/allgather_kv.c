@@ -17,7 +17,7 @@ static int blocks_open(struct work *w, const struct micro_batch *batch, int64_t 
 
     ret->count = (int)(batch->tokens / zigzag_run_tokens(&order));
     ret->elements = (uint64_t)(zigzag_run_tokens(&order) * 2 * width);
-    ret->places = calloc((size_t)(order.cp * ret->count), sizeof *ret->places);
+    ret->places = calloc((size_t)order.cp * (size_t)ret->count, sizeof *ret->places);
     if (!ret->places) {
         w->failed = true;
         return diag_error(w->errors, (struct pos){ 0 }, "no memory left for places of keys");
