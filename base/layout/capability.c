@@ -36,29 +36,10 @@ static bool has_linear_attention(const struct model *model)
     return false;
 }
 
-static bool has_output_gate(const struct model *model)
+static bool has_stacked_experts(const struct model *model)
 {
-    return model->gqa.output_gate;
-}
-
-static bool has_bias(const struct model *model)
-{
-    return model->gqa.qkv_bias;
-}
-
-static bool has_window(const struct model *model)
-{
-    return model->gqa.window_tokens > 0;
-}
-
-static bool has_partial_rotary(const struct model *model)
-{
-    return model->gqa.rotary_fraction < 1.0;
-}
-
-static bool has_centred_norms(const struct model *model)
-{
-    return model->norm_zero_centred;
+    const struct model_family *family = model_family_find(model->architecture);
+    return family && family->stacked_experts && model->moe.experts > 0;
 }
 
 static bool trains_more_than_text(const struct model *model)
@@ -71,14 +52,13 @@ static const struct key_capability host_keys[] = {
     { "tp", { "1" } },
     { "pp", { "1" } },
     { "vpp", { "1" } },
-    { "cp", { "1" } },
     { "etp", { "1" } },
     { "sharding", { "replicated", "fsdp", "zero1" } },
     { "recompute", { "none", "full" } },
     { "loss", { "full", "linear_ce" } },
     { "moe", { "plain", "chunked" } },
     { "moe_cap_tokens", { "0" } },
-    { "context", { "none" } },
+    { "context", { "none", "allgather_kv" } },
     { "linear_context", { "none" } },
     { "prefetch_units", { "0", "1", "2" } },
     { "comm_streams", { "1", "2" } },
@@ -88,18 +68,16 @@ static const struct key_capability host_keys[] = {
 
 static const struct model_limit host_limits[] = {
     { "linear attention (gated delta net)", has_linear_attention },
-    { "an output gate on attention", has_output_gate },
-    { "biases on queries, keys and values", has_bias },
-    { "sliding-window attention", has_window },
-    { "rotary embedding on a part of the head", has_partial_rotary },
-    { "zero-centred norm weights", has_centred_norms },
+    { "experts stored as one tensor", has_stacked_experts },
     { "training of MTP or vision parts", trains_more_than_text },
 };
 
+/* Both backends fill one table of operations, and the step is the same. */
 static const struct backend_capability backends[BACKEND_COUNT] = {
     [BACKEND_HOST] = { true, host_keys, sizeof host_keys / sizeof *host_keys, host_limits,
                        sizeof host_limits / sizeof *host_limits },
-    [BACKEND_CUDA] = { false, NULL, 0, NULL, 0 },
+    [BACKEND_CUDA] = { true, host_keys, sizeof host_keys / sizeof *host_keys, host_limits,
+                       sizeof host_limits / sizeof *host_limits },
 };
 
 static int check_key(enum backend backend, const struct key_capability *row,

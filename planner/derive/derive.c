@@ -59,7 +59,7 @@ static bool searched_at_once(const struct space *space)
 {
     enum { SMALL_WORLD = 8 };
     return space->q->hardware->host && space->q->gpus <= SMALL_WORLD && !space->open_tp &&
-           !space->open_pp && !space->open_cp && !space->open_etp;
+           !space->open_pp && !space->open_etp;
 }
 
 int derive(const struct question *q, struct answer *ret, struct diag_list *reterr)
