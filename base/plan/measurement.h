@@ -14,7 +14,8 @@
 struct routed_rows {
     int layer, micro_batch;
     uint64_t rows_sent, rows_received;
-    size_t chunk_count; /* of a chunked schedule; 0: not told */
+    /* Of the same pass, under a chunked schedule; count 0: not told. */
+    size_t chunk_count;
     uint64_t *chunk_rows_received;
 };
 
