@@ -302,6 +302,11 @@ struct backend_ops {
     int (*rows_to_bf16)(struct backend *b, enum stream s, int64_t rows, int64_t width,
                         const float *from, int64_t from_stride, bf16 *to, int64_t to_stride,
                         struct diag_list *reterr);
+
+    /* to[i] = normal number `first` + i of `key` (executor/primitive/state/random.c), scaled. For
+     * states that take a host long to draw. */
+    int (*draw_normal)(struct backend *b, enum stream s, int64_t count, float *to, uint64_t key,
+                       uint64_t first, double deviation, struct diag_list *reterr);
 };
 
 struct backend {

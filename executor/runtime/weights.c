@@ -123,7 +123,7 @@ static int read_range(void *context, const struct state_range *range, float *ret
 
 int weights_load(struct trainer *t, const struct safetensors *checkpoint)
 {
-    const struct state_source source = { read_range, &checkpoint };
+    const struct state_source source = { .read = read_range, .context = &checkpoint };
     state_initialise_from(&t->state, &source);
     return t->work.failed ? -1 : 0;
 }

@@ -164,6 +164,7 @@ static const struct backend_ops cuda_ops = {
     .strip_gradient = cuda_strip_gradient,
     .copy_rows = cuda_copy_rows,
     .rows_to_bf16 = cuda_rows_to_bf16,
+    .draw_normal = cuda_draw_normal,
 };
 
 cudaStream_t backend_cuda_stream(const struct backend *b, enum stream s)

@@ -169,5 +169,6 @@ CUDA_OP(rows_to_bf16, int64_t rows, int64_t width, const float *from, int64_t fr
 CUDA_OP(sum_squares, int64_t count, const void *values, enum dtype dtype, double *ret_sum);
 CUDA_OP(adamw, const struct adamw *a);
 CUDA_OP(to_bf16, int64_t count, const float *from, bf16 *to);
+CUDA_OP(draw_normal, int64_t count, float *to, uint64_t key, uint64_t first, double deviation);
 
 #endif

@@ -173,6 +173,11 @@ struct kernel_attention_args {
 cudaError_t kernel_attention(cudaStream_t stream, const struct kernel_attention_args *a);
 cudaError_t kernel_attention_backward(cudaStream_t stream, const struct kernel_attention_args *a);
 
+/* to[i]: element first + i of the normal numbers of a key, as state/random.c defines them; the host's
+ * and the device's logarithm and cosine may differ in the last bit of a double. */
+cudaError_t kernel_draw_normal(cudaStream_t stream, int64_t count, float *to, uint64_t key,
+                               uint64_t first, double deviation);
+
 #ifdef __cplusplus
 }
 #endif

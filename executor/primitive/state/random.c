@@ -27,11 +27,13 @@ static double uniform(uint64_t key, uint64_t counter)
     return ((double)(bits >> 11) + 1) * 0x1p-53;
 }
 
+const double state_random_deviation = 0.02;
+
 float state_random_normal(uint64_t key, uint64_t element)
 {
-    const double deviation = 0.02, two_pi = 6.283185307179586;
+    const double two_pi = 6.283185307179586;
     double radius = sqrt(-2 * log(uniform(key, 2 * element + 1)));
-    return (float)(deviation * radius * cos(two_pi * uniform(key, 2 * element + 2)));
+    return (float)(state_random_deviation * radius * cos(two_pi * uniform(key, 2 * element + 2)));
 }
 
 float state_first_value(const struct state_tensor *tensor, uint64_t key, uint64_t element)

@@ -83,6 +83,20 @@ bf16 *state_weight_slice(const struct state *state, const struct state_part *par
     return element_at(part->weights.data, part->gathered ? 0 : part->slice_first, sizeof(bf16));
 }
 
+/* Elements from .. to of one copy, drawn by the backend. */
+static void draw_copy(struct work *w, const struct state_part *part,
+                      const struct state_tensor *tensor, int copy, uint64_t seed, uint64_t from,
+                      uint64_t to)
+{
+    uint64_t place = tensor->offset + (uint64_t)copy * tensor->stride;
+    char name[128];
+
+    state_tensor_name(tensor, copy, name, sizeof name);
+    WORK_OP(w, draw_normal, (int64_t)(to - from),
+            element_at(part->master.data, place + from - part->slice_first, sizeof(float)),
+            state_random_key(seed, name), from, state_random_deviation);
+}
+
 /* Values of one copy, those of the part's slice, into master; by way of a host buffer of
  * CHUNK_ELEMENTS. `place` is where the copy begins in the part. */
 static void fill_copy(struct work *w, const struct state_part *part,
@@ -96,6 +110,10 @@ static void fill_copy(struct work *w, const struct state_part *part,
 
     if (to > tensor->elements)
         to = tensor->elements;
+    if (from < to && source->seed && tensor->start == START_DRAWN && w->backend->ops->draw_normal) {
+        draw_copy(w, part, tensor, copy, *source->seed, from, to);
+        return;
+    }
     while (from < to && work_runs(w)) {
         uint64_t count = to - from < CHUNK_ELEMENTS ? to - from : CHUNK_ELEMENTS;
         const struct state_range range = { tensor, copy, from, count };
@@ -139,6 +157,7 @@ void state_initialise_from(struct state *state, const struct state_source *sourc
 
 void state_initialise(struct state *state)
 {
-    const struct state_source source = { state_random_read, &state->work->seed };
+    const struct state_source source = { state_random_read, &state->work->seed,
+                                         &state->work->seed };
     state_initialise_from(state, &source);
 }

@@ -132,6 +132,9 @@ struct state_source {
     int (*read)(void *context, const struct state_range *range, float *ret,
                 struct diag_list *reterr);
     void *context;
+    /* `read` draws from this seed as state_random_read does, which a backend that draws does
+     * itself; NULL: it does not. */
+    const uint64_t *seed;
 };
 /* Master from the source, weights = bf16(master), moments zero. */
 void state_initialise_from(struct state *state, const struct state_source *source);
@@ -179,6 +182,7 @@ int state_table_fill(struct state *state);
 /* random.c: N(0, 0.02) as a function of seed, name and element. */
 uint64_t state_random_key(uint64_t seed, const char *tensor_name);
 float state_random_normal(uint64_t key, uint64_t element);
+extern const double state_random_deviation;
 /* A state_source's read; context: the seed, a uint64_t. */
 int state_random_read(void *context, const struct state_range *range, float *ret,
                       struct diag_list *reterr);
