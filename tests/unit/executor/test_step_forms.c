@@ -82,9 +82,9 @@ static double furthest(const struct step_run *got, const struct step_run *want)
 
 static bool same_bits(const struct step_run *got, const struct step_run *want)
 {
-    if (memcmp(got->loss, want->loss, sizeof got->loss) != 0 ||
-        memcmp(got->norm, want->norm, sizeof got->norm) != 0)
-        return false;
+    for (int step = 0; step < STEPS; step++)
+        if (got->loss[step] != want->loss[step] || got->norm[step] != want->norm[step])
+            return false;
     for (size_t t = 0; t < want->dump.count; t++) {
         const struct dump_tensor *expected = &want->dump.tensors[t];
         const struct dump_tensor *tensor = dump_find(&got->dump, expected->name);
