@@ -37,7 +37,9 @@ const struct item_formula item_formulas[ITEM_COUNT] = {
                                 step_tables },
     [ITEM_INPUTS] = { "8 T m", step_tables },
     [ITEM_LOGITS] = { "T V / tp x bytes of logits_dtype, loss=full only", step_tables },
-    [ITEM_LOSS_WORKING] = { "3 x 2 T H, and tiles of min(T, 512) tokens: 6 x 512 V", step_tables },
+    [ITEM_LOSS_WORKING] = { "3 x 2 T H, and tiles of t = min(T, 512) tokens: 6 t V; in strips of "
+                            "w: 6 t w + 4 t H + 4 T",
+                            step_tables },
     [ITEM_COMMUNICATORS] = { "first + (count - 1) next + channels channel_bytes + peers peer_bytes",
                              hardware_source },
     [ITEM_CONTEXT] = { "context_bytes", hardware_source },
