@@ -25,6 +25,12 @@ const struct command commands[] = {
       command_explain },
     { "list", "models|hardware|recipes|keys|items|primitives", 1, 1, "what rankfit knows",
       "Lists what can be named.", command_list },
+    { "pair", "KEY=VALUE", 1, 1, "a primitive against its reference: loss, gradients, peak, time",
+      "Runs the same small job twice, with a primitive such as moe=chunked and with its reference, "
+      "and compares loss, final hidden states, every gradient, peak and time. Without options: "
+      "tiny-moe on 2 processes of this machine, 128 tokens. Exits 1 when they differ by more than "
+      "the pair allows.",
+      command_pair },
 };
 const size_t command_count = sizeof commands / sizeof *commands;
 

@@ -36,6 +36,7 @@ int command_budget(const struct options *options, struct diag_list *reterr);
 int command_run(const struct options *options, struct diag_list *reterr);
 int command_compare(const struct options *options, struct diag_list *reterr);
 int command_explain(const struct options *options, struct diag_list *reterr);
+int command_pair(const struct options *options, struct diag_list *reterr);
 int command_list(const struct options *options, struct diag_list *reterr);
 
 #endif

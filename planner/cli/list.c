@@ -6,6 +6,7 @@
 #include "planner/cli/command.h"
 #include "planner/cli/glossary.h"
 #include "planner/cli/output.h"
+#include "planner/cli/pair_row.h"
 #include "planner/report/table.h"
 
 #include <string.h>
@@ -118,14 +119,29 @@ static int fill_items(json_t *ret, struct diag_list *reterr)
     return 0;
 }
 
+/* What `rankfit pair` holds a value against: the reference of its key, or another value where it
+ * is that itself; NULL where the key has no pair. */
+static const char *held_against(const struct primitive_info *info)
+{
+    const struct pair_row *row = pair_row_find(info->key, strlen(info->key));
+    if (!row)
+        return NULL;
+    return strcmp(row->reference, info->value) == 0 ? row->other : row->reference;
+}
+
 static int fill_primitives(json_t *ret, struct diag_list *reterr)
 {
     (void)reterr;
     for (size_t i = 0; i < primitive_info_count; i++) {
-        char name[96];
-        (void)snprintf(name, sizeof name, "%s=%s", primitive_infos[i].key,
-                       primitive_infos[i].value);
-        add_entry(ret, name, primitive_infos[i].meaning);
+        const struct primitive_info *info = &primitive_infos[i];
+        const char *against = held_against(info);
+        char name[96], pair[96];
+        (void)snprintf(name, sizeof name, "%s=%s", info->key, info->value);
+        add_entry(ret, name, info->meaning);
+        if (!against)
+            continue;
+        (void)snprintf(pair, sizeof pair, "%s=%s", info->key, against);
+        json_object_set_new(json_array_get(ret, i), "pair", json_string(pair));
     }
     return 0;
 }
@@ -163,9 +179,14 @@ static void print_entries(const json_t *entries)
         size_t length = strlen(json_string_value(json_object_get(entry, "name")));
         width = length > width ? length : width;
     }
-    json_array_foreach(entries, index, entry)(void)
-        printf("%-*s  %s\n", (int)width, json_string_value(json_object_get(entry, "name")),
-               json_string_value(json_object_get(entry, "about")));
+    json_array_foreach(entries, index, entry)
+    {
+        const char *pair = json_string_value(json_object_get(entry, "pair"));
+        (void)printf("%-*s  %s%s%s%s\n", (int)width,
+                     json_string_value(json_object_get(entry, "name")),
+                     json_string_value(json_object_get(entry, "about")), pair ? " (pair with " : "",
+                     pair ? pair : "", pair ? ")" : "");
+    }
 }
 
 int command_list(const struct options *options, struct diag_list *reterr)

@@ -32,6 +32,9 @@ enum option_id {
     OPTION_DATA_FORMAT,
     OPTION_STEPS,
     OPTION_SEED,
+    OPTION_WEIGHTS,
+    OPTION_SAVE,
+    OPTION_REPLAY,
     OPTION_TOLERANCE,
     OPTION_TIME_TOLERANCE,
     OPTION_STALL_TIMEOUT,
@@ -49,8 +52,10 @@ enum {
     FOR_COMPARE = 1 << 3,
     FOR_EXPLAIN = 1 << 4,
     FOR_LIST = 1 << 5,
-    FOR_QUESTION = FOR_PLAN | FOR_BUDGET | FOR_RUN, /* what asks about a model on machines */
-    FOR_ALL = (1 << 6) - 1,
+    FOR_PAIR = 1 << 6,
+    FOR_START = FOR_RUN | FOR_PAIR,                   /* what starts an executor */
+    FOR_QUESTION = FOR_PLAN | FOR_BUDGET | FOR_START, /* what asks about a model on machines */
+    FOR_ALL = (1 << 7) - 1,
 };
 
 /* What the text of a value must be. Paths: relative to the recipe that says them; OPTION_DATA_PATH

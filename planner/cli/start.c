@@ -1,0 +1,119 @@
+#include "planner/cli/start.h"
+
+#include "planner/cli/command.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_WORDS = 64, RANK_TEXT = 16 };
+
+int start_find(struct start *start, struct diag_list *reterr)
+{
+    int status = launch_find_executor(backend_names[start->backend], start->executor,
+                                      sizeof start->executor, reterr);
+    if (!start->outer.present)
+        status |= launch_find_mpirun(start->mpirun, sizeof start->mpirun, reterr);
+    return status;
+}
+
+/* Words are only read by execv, which takes them as if they could be written. */
+static void add_word(char **words, int *count, const char *word)
+{
+    union {
+        const char *read;
+        char *write;
+    } same = { .read = word };
+    if (*count < MAX_WORDS)
+        words[(*count)++] = same.write;
+}
+
+static void add_option(char **words, int *count, const char *name, const char *value)
+{
+    if (!value)
+        return;
+    add_word(words, count, name);
+    add_word(words, count, value);
+}
+
+static void add_launcher(const struct start *start, const char *ranks, char **words, int *count)
+{
+    static const char *const rest[] = { "--oversubscribe", "--bind-to", "none", "-q" };
+    add_word(words, count, start->mpirun);
+    add_option(words, count, "-np", ranks);
+    for (size_t i = 0; i < sizeof rest / sizeof *rest; i++)
+        add_word(words, count, rest[i]);
+}
+
+/* What the executor says is passed on where it is of the contract; all else is a failed run. */
+static int status_of(int child_status, struct diag_list *reterr)
+{
+    if (child_status == 0)
+        return EXIT_ANSWERED;
+    if (child_status == EXIT_QUESTION)
+        return EXIT_QUESTION;
+    if (child_status > 128)
+        diag_error(reterr, (struct pos){ 0 }, "the run was killed by signal %d",
+                   child_status - 128);
+    else
+        diag_error(reterr, (struct pos){ 0 }, "the run failed with status %d", child_status);
+    return EXIT_SYSTEM;
+}
+
+int start_and_wait(const struct start *start, struct diag_list *reterr)
+{
+    static const struct {
+        enum option_id id;
+        const char *word;
+    } passed[] = { { OPTION_DATA, "--data" },    { OPTION_DATA_FORMAT, "--data-format" },
+                   { OPTION_STEPS, "--steps" },  { OPTION_SEED, "--seed" },
+                   { OPTION_SAVE, "--save" },    { OPTION_WEIGHTS, "--weights" },
+                   { OPTION_REPLAY, "--replay" } };
+    char *words[MAX_WORDS + 1] = { 0 };
+    char ranks[RANK_TEXT];
+    int count = 0, child_status = 0;
+    (void)snprintf(ranks, sizeof ranks, "%d", start->ranks);
+    if (!start->outer.present)
+        add_launcher(start, ranks, words, &count);
+    add_word(words, &count, start->executor);
+    add_word(words, &count, start->plan);
+    add_option(words, &count, "--measurement", start->measurement);
+    add_option(words, &count, "--dump", start->dump);
+    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
+        add_option(words, &count, passed[i].word, start->options->value[passed[i].id]);
+    if (launch_and_wait(words, &child_status, reterr) != 0)
+        return EXIT_SYSTEM;
+    return status_of(child_status, reterr);
+}
+
+int start_check_files(const struct options *options, struct diag_list *reterr)
+{
+    static const enum option_id read[] = { OPTION_DATA, OPTION_WEIGHTS, OPTION_REPLAY };
+    int errors_before = reterr->errors;
+    for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
+        const char *path = options->value[read[i]];
+        if (path && access(path, R_OK) != 0)
+            diag_error(reterr, options->at[read[i]], "cannot read '%s': %s", path, strerror(errno));
+    }
+    return reterr->errors == errors_before ? 0 : -1;
+}
+
+int start_join(char *ret, const char *directory, const char *name, struct diag_list *reterr)
+{
+    int length = snprintf(ret, START_PATH, "%s/%s", directory, name);
+    if (length > 0 && length < START_PATH)
+        return 0;
+    return diag_error(reterr, (struct pos){ 0 }, "the path of temporary files is too long");
+}
+
+int start_directory(char *ret, struct diag_list *reterr)
+{
+    const char *temporary = getenv("TMPDIR");
+    if (start_join(ret, temporary && temporary[0] ? temporary : "/tmp", "rankfit-XXXXXX", reterr))
+        return -1;
+    if (mkdtemp(ret))
+        return 0;
+    return diag_error(reterr, (struct pos){ .file = ret }, "cannot make a temporary directory: %s",
+                      strerror(errno));
+}

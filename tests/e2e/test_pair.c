@@ -1,0 +1,248 @@
+/* rankfit pair and what goes with it through the command line: primitives held against their
+ * references, weights loaded and saved, routing replayed. */
+#include "tests/e2e/program.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SKIPPED = 77 };
+
+#define REFERENCE "$RANKFIT_SOURCE_ROOT/tests/data/reference/"
+#define DENSE "--model " REFERENCE "qwen3-dense --weights " REFERENCE "qwen3-dense"
+#define MOE "--model " REFERENCE "qwen3-moe --weights " REFERENCE "qwen3-moe"
+
+static void expect(const char *command, int status, struct program_result *ret)
+{
+    program_run(command, ret);
+    if (ret->status != status)
+        print_error("%s\nexit status %d, not %d\n%s\n%s", command, ret->status, status, ret->out,
+                    ret->err);
+    assert_int_equal(ret->status, status);
+}
+
+static json_t *pair_of(const char *arguments)
+{
+    char command[512];
+    (void)snprintf(command, sizeof command, "pair %s --steps 1 --json 2>/dev/null", arguments);
+    json_t *ret = program_json(command, 0);
+    assert_string_equal(json_string_value(json_at(ret, "schema")), "rankfit.pair/1");
+    assert_string_equal(json_string_value(json_at(ret, "verdict")), "within");
+    return ret;
+}
+
+/* The two sides differ in what the pair is about, and in nothing else. */
+static void sides_differ_by_the_primitive(void **state)
+{
+    (void)state;
+    size_t found = 0;
+    const char *key;
+    json_t *value;
+    json_t *pair = pair_of("recompute=full");
+    json_t *primitives = json_at(pair, "primitive.primitives");
+    json_object_foreach(primitives, key, value)
+    {
+        json_t *other = json_object_get(json_at(pair, "reference.primitives"), key);
+        if (strcmp(key, "recompute") == 0)
+            assert_false(json_equal(value, other));
+        else
+            assert_true(json_equal(value, other));
+        found++;
+    }
+    assert_true(found > 10);
+    assert_true(json_equal(json_at(pair, "primitive.layout"), json_at(pair, "reference.layout")));
+    json_decref(pair);
+}
+
+/* A replay is the same arithmetic: equal to the bit, with less memory. */
+static void recompute_is_exact(void **state)
+{
+    (void)state;
+    json_t *pair = pair_of("recompute=full");
+    assert_string_equal(json_string_value(json_at(pair, "tolerances.agreement")), "exact");
+    assert_true(number_at(pair, "errors.loss") == 0);
+    assert_true(number_at(pair, "errors.final_hidden") == 0);
+    assert_true(number_at(pair, "errors.gradient") == 0);
+    assert_true(number_at(pair, "primitive.peak_bytes") < number_at(pair, "reference.peak_bytes"));
+    assert_true(number_at(pair, "primitive.loss") == number_at(pair, "reference.loss"));
+    assert_true(number_at(pair, "primitive.seconds") > 0);
+    /* embedding, final norm, head, and of 4 layers 9 tensors and 24 of experts */
+    assert_int_equal(json_array_size(json_at(pair, "gradients")), 3 + 4 * (9 + 24));
+    json_decref(pair);
+}
+
+/* The norm is that of all gradients together; a random model of 256 tokens begins at ln 256. */
+static void figures_are_of_the_model(void **state)
+{
+    (void)state;
+    double squares = 0;
+    size_t index;
+    json_t *gradient;
+    json_t *pair = pair_of("sharding=fsdp");
+    json_array_foreach(json_at(pair, "gradients"), index, gradient)
+    {
+        const char *name = json_string_value(json_at(gradient, "name"));
+        bool expert = strstr(name, ".experts.") != NULL;
+        if (expert) /* width 64 x hidden 64 */
+            squares += 64.0 * 64.0 * pow(number_at(gradient, "rms"), 2);
+    }
+    double norm = number_at(pair, "reference.gradient_norm");
+    assert_true(squares > 0 && sqrt(squares) < norm);
+    assert_true(fabs(number_at(pair, "reference.loss") - log(256)) < 0.1);
+    json_decref(pair);
+}
+
+/* One of every kind that the host runs. */
+static void every_kind_agrees(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "loss=linear_ce", "vocab_strip=96", "moe=chunked",
+                                         "sharding=zero1", "ep=2",           "grad_dtype=bf16" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        json_decref(pair_of(names[i]));
+}
+
+/* What is asked and cannot be: a name, a value, a primitive that the backend does not run. */
+static void wrong_questions(void **state)
+{
+    (void)state;
+    struct program_result result;
+    expect("\"$RANKFIT\" pair chunked", 2, &result);
+    assert_non_null(strstr(result.err, "'chunked' has no pair"));
+    assert_non_null(strstr(result.err, "loss, vocab_strip, logits_dtype, moe"));
+    program_done(&result);
+    expect("\"$RANKFIT\" pair mo=chunked", 2, &result);
+    assert_non_null(strstr(result.err, "did you mean moe=chunked?"));
+    program_done(&result);
+    expect("\"$RANKFIT\" pair sharding=fdsp", 2, &result);
+    assert_non_null(strstr(result.err, "did you mean fsdp?"));
+    program_done(&result);
+    expect("\"$RANKFIT\" pair sharding=zero2", 2, &result);
+    assert_non_null(strstr(result.err, "does not run sharding=zero2"));
+    program_done(&result);
+    expect("\"$RANKFIT\" pair moe=chunked --model " REFERENCE "qwen3-dense", 2, &result);
+    program_done(&result);
+}
+
+/* An executor that dumps another gradient on its second run: the answer is no. */
+static void disagreement_exits_1(void **state)
+{
+    (void)state;
+    struct program_result result;
+    expect("export TMP REAL=$RANKFIT_LIBEXEC/rankfit-host; "
+           "printf '#!/bin/sh\\nif [ -e $TMP/ran ]; then exec $REAL \"$@\" --seed 2; fi\\n"
+           ": >$TMP/ran\\nexec $REAL \"$@\"\\n' >$TMP/rankfit-host; chmod +x $TMP/rankfit-host; "
+           "RANKFIT_LIBEXEC=$TMP \"$RANKFIT\" pair sharding=zero1 --gpus 1 --steps 1",
+           1, &result);
+    assert_non_null(strstr(result.out, "OUT"));
+    assert_non_null(strstr(result.out, "out of tolerance"));
+    program_done(&result);
+}
+
+static void list_shows_pairs(void **state)
+{
+    (void)state;
+    json_t *list = program_json("list primitives --json", 0);
+    json_t *entries = json_at(list, "primitives");
+    assert_string_equal(json_string_value(json_at(json_named(entries, "moe=chunked"), "pair")),
+                        "moe=plain");
+    assert_string_equal(json_string_value(json_at(json_named(entries, "loss=full"), "pair")),
+                        "loss=linear_ce");
+    assert_null(json_at(json_named(entries, "linear_context=none"), "pair"));
+    json_decref(list);
+}
+
+/* Weights go around: loaded on two ranks, trained and saved; loaded again they are where the
+ * training was: the next losses differ from those of the first weights. */
+static void weights_go_around(void **state)
+{
+    (void)state;
+    struct program_result result;
+    expect("\"$RANKFIT\" run " MOE " --hardware host --gpus 2 --seq 64 --set ep=2 --data " REFERENCE
+           "qwen3-moe/tokens.u32 --data-format u32 --steps 2 --save $TMP/w.safetensors --json "
+           "2>/dev/null >$TMP/a.json && "
+           "\"$RANKFIT\" run --model " REFERENCE "qwen3-moe --weights $TMP/w.safetensors "
+           "--hardware host --gpus 1 --seq 64 --global-batch 2 --data " REFERENCE
+           "qwen3-moe/tokens.u32 --data-format u32 --steps 1 --json 2>/dev/null >$TMP/b.json && "
+           "cat $TMP/a.json",
+           0, &result);
+    json_t *first = json_loads(result.out, 0, NULL);
+    assert_non_null(first);
+    /* the first sequence of 64 tokens is the reference's own: its loss is near the stored 5.75 */
+    assert_true(fabs(number_at(first, "ranks.0.loss.0") - 5.75) < 0.2);
+    json_decref(first);
+    program_done(&result);
+}
+
+static void weights_of_another_model(void **state)
+{
+    (void)state;
+    struct program_result result;
+    expect("\"$RANKFIT\" run --model tiny-moe --weights " REFERENCE
+           "qwen3-dense --hardware host --gpus 1 --seq 64",
+           2, &result);
+    assert_non_null(strstr(result.err, "has no tensor 'model.layers.0.mlp.gate.weight'"));
+    assert_non_null(strstr(result.err, "has shape [256, 48], expected [256, 64]"));
+    program_done(&result);
+    expect("\"$RANKFIT\" run --model tiny-moe --weights nowhere --hardware host --gpus 1 --seq 64",
+           2, &result);
+    assert_non_null(strstr(result.err, "--weights: error: cannot read 'nowhere'"));
+    program_done(&result);
+    expect("\"$RANKFIT\" run " DENSE " --hardware host --gpus 1 --seq 64 --steps 1 --save "
+           "$TMP/none/w.safetensors",
+           2, &result);
+    program_done(&result);
+}
+
+/* Given experts: 2 sequences of 64 tokens send 256 rows, as many to each of 8 experts as stored. */
+static void routing_is_replayed(void **state)
+{
+    (void)state;
+    json_t *measured = program_json("run " MOE " --hardware host --gpus 2 --seq 64 --routing "
+                                    "natural --set ep=2 --steps 1 --replay " REFERENCE
+                                    "qwen3-moe/expected.safetensors --json 2>/dev/null",
+                                    0);
+    double received = 0;
+    for (int rank = 0; rank < 2; rank++) {
+        char path[64];
+        (void)snprintf(path, sizeof path, "ranks.%d.routed_rows.0.rows_received", rank);
+        received += number_at(measured, path);
+    }
+    assert_true(received == 256);
+    json_decref(measured);
+}
+
+static bool can_run(void)
+{
+    struct program_result result;
+    program_run("command -v mpirun && test -x \"$RANKFIT_LIBEXEC/rankfit-host\"", &result);
+    int status = result.status;
+    program_done(&result);
+    return status == 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sides_differ_by_the_primitive),
+        cmocka_unit_test(recompute_is_exact),
+        cmocka_unit_test(figures_are_of_the_model),
+        cmocka_unit_test(every_kind_agrees),
+        cmocka_unit_test(wrong_questions),
+        cmocka_unit_test(disagreement_exits_1),
+        cmocka_unit_test(list_shows_pairs),
+        cmocka_unit_test(weights_go_around),
+        cmocka_unit_test(weights_of_another_model),
+        cmocka_unit_test(routing_is_replayed),
+    };
+    if (!can_run())
+        return SKIPPED;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
