@@ -1,7 +1,7 @@
 /* fabric.h - how ranks exchange data: groups and collectives, as one table a fabric fills. MPI on
  * the host; NCCL and the rehearsal fit the same table. Pointers are arena memory unless said
- * otherwise; calls complete before returning, except those that end in _start. 0 or -1 with a diagnostic
- * that names rank and operation. */
+ * otherwise; calls complete before returning, except those that end in _start. 0 or -1 with a
+ * diagnostic that names rank and operation. */
 #ifndef RANKFIT_EXECUTOR_FABRIC_FABRIC_H
 #define RANKFIT_EXECUTOR_FABRIC_FABRIC_H
 
@@ -66,8 +66,13 @@ struct fabric_ops {
                                  struct transfer **ret, struct diag_list *reterr);
     /* reduce_scatter, complete when transfer_wait returns; *ret NULL: it is complete already. */
     int (*reduce_scatter_start)(struct group *g, const void *send, void *recv,
-                                uint64_t elements_per_rank, enum dtype dtype,
-                                struct transfer **ret, struct diag_list *reterr);
+                                uint64_t elements_per_rank, enum dtype dtype, struct transfer **ret,
+                                struct diag_list *reterr);
+
+    /* -1 with a diagnostic when a transfer of this rank has failed by itself or been under way for
+     * more than `seconds`. For another thread than that of all other calls. NULL where calls end
+     * with what they do. */
+    int (*overdue)(struct fabric *f, double seconds, struct diag_list *reterr);
 };
 
 struct fabric {
