@@ -1,4 +1,5 @@
 /* What a run is trained on, and the executor's command line. */
+#include "executor/primitive/context/zigzag.h"
 #include "executor/runtime/data.h"
 #include "executor/runtime/options.h"
 
@@ -190,12 +191,55 @@ static void test_option_faults(void **state)
         assert_string_equal(errors.items[i].what, want[i]);
 }
 
+/* Any run of a sequence is that part of it, drawn or read. */
+static void test_runs(void **state)
+{
+    (void)state;
+    const struct data data = { .seed = 3, .vocab = VOCAB };
+    int32_t ids[12], targets[12], run_ids[5], run_targets[5];
+
+    data_sequence(&data, 7, 12, ids, targets);
+    for (uint64_t begin = 0; begin <= 7; begin++) {
+        data_run(&data, 7, 12, begin, 5, run_ids, run_targets);
+        assert_memory_equal(run_ids, ids + begin, sizeof run_ids);
+        assert_memory_equal(run_targets, targets + begin, sizeof run_targets);
+    }
+}
+
+/* 12 tokens over 3 ranks, chunks of 2: rank 0 holds chunks 0 and 5, rank 1 1 and 4, rank 2 2 and 3;
+ * the second sequence begins at 12. Without a group a rank holds everything in order. */
+static void test_zigzag(void **state)
+{
+    (void)state;
+    static const int64_t want[3][8] = { { 0, 1, 10, 11, 12, 13, 22, 23 },
+                                        { 2, 3, 8, 9, 14, 15, 20, 21 },
+                                        { 4, 5, 6, 7, 16, 17, 18, 19 } };
+    const struct zigzag alone = { .seq_tokens = 12, .cp = 1, .rank = 0 };
+
+    for (int rank = 0; rank < 3; rank++) {
+        const struct zigzag z = { .seq_tokens = 12, .cp = 3, .rank = rank };
+        int64_t seen_keys = 0;
+        assert_int_equal(zigzag_tokens(&z), 4);
+        assert_int_equal(zigzag_run_tokens(&z), 2);
+        for (int row = 0; row < 8; row++) {
+            assert_int_equal(zigzag_token(&z, row), want[rank][row]);
+            seen_keys += row < 4 ? want[rank][row] + 1 : 0;
+        }
+        assert_int_equal(seen_keys, 12 * 13 / 2 / 3); /* a third of the causal triangle */
+    }
+    assert_int_equal(zigzag_runs(&alone), 1);
+    for (int row = 0; row < 24; row++)
+        assert_int_equal(zigzag_token(&alone, row), row);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_bytes, enter, leave),
         cmocka_unit_test_setup_teardown(test_u32, enter, leave),
         cmocka_unit_test(test_drawn),
+        cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_zigzag),
         cmocka_unit_test_setup_teardown(test_faults, enter, leave),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_option_faults),
