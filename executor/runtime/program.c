@@ -132,7 +132,10 @@ static bool machine_is_wanting(struct run *run)
         (void)run->program->open(&run->machine, &run->errors);
     run->record.machine = run->machine.record;
     run->record.machine.backend = run->program->backend;
-    return any_errors(run);
+    if (any_errors(run))
+        return true;
+    watch_transfers(run->watch, run->machine.fabric);
+    return false;
 }
 
 static void start(struct run *run)

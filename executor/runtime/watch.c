@@ -27,6 +27,7 @@ struct watch {
     atomic_int stopped;
     pthread_t thread;
     struct seen *seen;
+    _Atomic(struct fabric *) fabric; /* whose transfers are watched; NULL: none are */
 };
 
 static void requests(sigset_t *ret)
@@ -186,6 +187,19 @@ static void look(struct watch *w, double seconds)
         end_waiting(w);
 }
 
+/* A transfer names itself: before the ranks that stand still because of it are named. */
+static void end_if_overdue(const struct watch *w)
+{
+    struct diag_list cause = { 0 };
+    struct fabric *fabric = atomic_load(&w->fabric);
+
+    if (!fabric || !fabric->ops->overdue ||
+        fabric->ops->overdue(fabric, w->limit_seconds - 1, &cause) == 0)
+        return;
+    say_others(w, &w->progress->slots[w->progress->own], &cause);
+    end(w, &cause);
+}
+
 static double clock_seconds(void)
 {
     struct timespec now = { 0 };
@@ -213,6 +227,7 @@ static void *watch_ranks(void *context)
         if (getppid() != w->parent)
             end(w, NULL);
         end_if_gone(w);
+        end_if_overdue(w);
         double now = clock_seconds();
         look(w, now - before < most ? now - before : most);
         before = now;
@@ -245,6 +260,11 @@ struct watch *watch_open(const struct fabric *fabric, int64_t seconds, int statu
     (void)find_gone(w); /* every slot is filled by now: who can be asked after is noted */
     int error = pthread_create(&w->thread, NULL, watch_ranks, w);
     return error ? no_watch(w, error, reterr) : w;
+}
+
+void watch_transfers(struct watch *w, struct fabric *fabric)
+{
+    atomic_store(&w->fabric, fabric);
 }
 
 void watch_close(struct watch *w)

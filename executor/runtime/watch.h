@@ -17,6 +17,9 @@ void watch_hold_signals(void);
  * does a world whose ranks all wait for as long. NULL with a diagnostic. */
 struct watch *watch_open(const struct fabric *fabric, int64_t seconds, int status,
                          struct diag_list *reterr);
+/* From now on transfers of this fabric are watched too: one that has failed, or has not ended
+ * `seconds` after it was begun, ends the run. `fabric` must outlive the watch. */
+void watch_transfers(struct watch *watch, struct fabric *fabric);
 /* Accepts NULL. */
 void watch_close(struct watch *watch);
 

@@ -85,8 +85,10 @@ static int new_communicator(struct nccl_group *g, const int *ranks, struct diag_
         return -1;
     }
     account(f, before);
+    (void)pthread_mutex_lock(&f->pending.lock);
     c->next = f->communicators;
     f->communicators = g->communicator = c;
+    (void)pthread_mutex_unlock(&f->pending.lock);
     return 0;
 }
 
@@ -109,9 +111,11 @@ static void leave_communicator(struct nccl_group *g)
 
     if (!c || --c->users > 0)
         return;
+    (void)pthread_mutex_lock(&g->fabric->pending.lock);
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;
+    (void)pthread_mutex_unlock(&g->fabric->pending.lock);
     free_communicator(c);
 }
 
@@ -239,11 +243,38 @@ int nccl_end(struct nccl_call *call, ncclResult_t result, struct transfer **ret,
     struct transfer *t = new_transfer(f);
     if (!t)
         return no_memory(f, reterr);
-    int failed =
-        nccl_check_cuda(f, cudaEventRecord(t->done, f->communication), call->operation, reterr);
+    cudaError_t status = cudaEventRecord(t->done, f->communication);
+    if (status == cudaSuccess)
+        status = pending_add(&f->pending, f->communication, call->operation, g->base.info.count);
+    int failed = nccl_check_cuda(f, status, call->operation, reterr);
     if (!ret || failed)
         return nccl_transfer_wait(&g->base, t, reterr) != 0 || failed ? -1 : 0;
     *ret = t;
+    return 0;
+}
+
+/* A communicator's own error comes before what waits because of it. */
+static int overdue(struct fabric *f, double seconds, struct diag_list *reterr)
+{
+    struct nccl_fabric *fabric = fabric_of(f);
+    struct pending_call oldest = { 0 };
+    bool waits = pending_oldest(&fabric->pending, &oldest);
+    ncclResult_t state = ncclSuccess;
+
+    (void)pthread_mutex_lock(&fabric->pending.lock);
+    for (struct communicator *c = fabric->communicators; c && state == ncclSuccess; c = c->next)
+        if (ncclCommGetAsyncError(c->comm, &state) != ncclSuccess || state == ncclInProgress)
+            state = ncclSuccess;
+    (void)pthread_mutex_unlock(&fabric->pending.lock);
+    if (state != ncclSuccess)
+        return diag_error(reterr, nowhere, "rank %d: %s over %d ranks failed: %s", f->rank,
+                          waits ? oldest.operation : "a collective",
+                          waits ? oldest.members : f->world, ncclGetErrorString(state));
+    if (waits && pending_clock() - oldest.begun > seconds)
+        return diag_error(reterr, nowhere,
+                          "rank %d: %s over %d ranks has not ended in %.0f s: a rank does not take "
+                          "part in it",
+                          f->rank, oldest.operation, oldest.members, seconds);
     return 0;
 }
 
@@ -295,6 +326,7 @@ static void close_fabric(struct fabric *f)
     }
     if (fabric->fork)
         (void)cudaEventDestroy(fabric->fork);
+    pending_close(&fabric->pending);
     fabric->host->ops->close(fabric->host);
     free(fabric);
 }
@@ -319,6 +351,7 @@ static const struct fabric_ops nccl_ops = {
     .reduce_blocks = nccl_reduce_blocks,
     .all_to_all_rows_start = nccl_all_to_all_rows_start,
     .reduce_scatter_start = nccl_reduce_scatter_start,
+    .overdue = overdue,
 };
 
 uint64_t fabric_nccl_device_bytes(const struct fabric *f)
@@ -344,9 +377,14 @@ struct fabric *fabric_nccl_open(struct fabric *host, struct backend *cuda, struc
     f->compute = backend_cuda_stream(cuda, STREAM_COMPUTE);
     f->communication = backend_cuda_stream(cuda, STREAM_COMMUNICATION);
     *all = (struct nccl_group){ { *group_info(host->all) }, f, host->all, NULL };
-    if (nccl_check_cuda(f, cudaEventCreateWithFlags(&f->fork, cudaEventDisableTiming), "fabric",
-                        reterr) == 0)
+    cudaError_t status = cudaEventCreateWithFlags(&f->fork, cudaEventDisableTiming);
+    if (status == cudaSuccess && pending_open(&f->pending) == 0)
         return &f->base;
+    (void)nccl_check_cuda(f, status, "fabric", reterr);
+    if (status == cudaSuccess) {
+        (void)no_memory(f, reterr);
+        (void)cudaEventDestroy(f->fork);
+    }
     free(all);
     free(f);
     return NULL;

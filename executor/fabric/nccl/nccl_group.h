@@ -8,6 +8,7 @@
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
+#include <pthread.h>
 #include <stdbool.h>
 
 /* One for each distinct set of ranks, shared by the groups that are equal. */
@@ -28,6 +29,28 @@ struct transfer {
     cudaEvent_t done;
 };
 
+/* What has been put on the communication stream and not been seen to end, oldest first. Written by
+ * the rank's thread, read by who watches. */
+enum { PENDING_ROOM = 256 };
+struct pending {
+    pthread_mutex_t lock;
+    unsigned first, count;
+    struct pending_call {
+        cudaEvent_t done;
+        const char *operation;
+        int members;
+        double begun; /* seconds of a clock that only moves forward */
+    } calls[PENDING_ROOM];
+};
+int pending_open(struct pending *pending);
+void pending_close(struct pending *pending);
+/* A call has been put on the stream. Beyond the room it is not watched. */
+cudaError_t pending_add(struct pending *pending, cudaStream_t stream, const char *operation,
+                        int members);
+/* Fills *ret with the oldest call that has not ended; false: there is none. */
+bool pending_oldest(struct pending *pending, struct pending_call *ret);
+double pending_clock(void);
+
 struct nccl_fabric {
     struct fabric base;
     struct fabric *host;
@@ -35,6 +58,7 @@ struct nccl_fabric {
     cudaEvent_t fork;
     struct communicator *communicators;
     struct transfer *idle;
+    struct pending pending; /* its lock is that of the list of communicators too */
     uint64_t device_bytes;
 };
 
