@@ -34,6 +34,14 @@ try() {
 }
 
 moe="--model tiny-moe --seq 256"
+if [ "$gpus" -gt 1 ]; then
+    try zero1 $moe --set sharding=zero1
+    try replicated $moe --set sharding=replicated --set ep=1
+    try ep $moe --set ep="$gpus"
+    try ep-chunked $moe --set ep="$gpus" --set moe=chunked --set moe_chunks=2
+    try cp $moe --set cp="$gpus"
+    try streams $moe --set comm_streams=2 --set prefetch_units=2
+fi
 try plain $moe --set recompute=none
 try recompute $moe --set recompute=full
 try chunked $moe --set moe=chunked --set moe_chunks=3 --set wgrad_delay=1
@@ -43,12 +51,4 @@ try shared --model tiny-shared-moe --seq 256
 try small --model small-moe --seq 512
 try dense --model qwen3-0.6b --set model.layers=2 --set model.vocab=4096 --seq 512
 try batches $moe --global-batch $((2 * gpus))
-if [ "$gpus" -gt 1 ]; then
-    try zero1 $moe --set sharding=zero1
-    try replicated $moe --set sharding=replicated --set ep=1
-    try ep $moe --set ep="$gpus"
-    try ep-chunked $moe --set ep="$gpus" --set moe=chunked --set moe_chunks=2
-    try cp $moe --set cp="$gpus"
-    try streams $moe --set comm_streams=2 --set prefetch_units=2
-fi
 exit $failed
