@@ -58,6 +58,7 @@ static void read_tokens(struct stored *s, int sequences)
     const size_t length = TOKENS + 1;
     FILE *file = fopen(path_of(s, "tokens.u32"), "rb");
 
+    free(s->tokens);
     s->tokens = calloc((size_t)(STEPS * sequences) * length, sizeof *s->tokens);
     if (!file || !s->tokens) {
         fail_msg("no tokens of %s", s->name);
@@ -78,7 +79,7 @@ static void read_tokens(struct stored *s, int sequences)
                              .vocab = s->model.vocab };
 }
 
-static void open_stored(struct stored *s, const char *name, int sequences)
+static void open_stored(struct stored *s, const char *name)
 {
     struct diag_list errors = { 0 };
 
@@ -92,7 +93,6 @@ static void open_stored(struct stored *s, const char *name, int sequences)
         fail_with(&errors);
     s->facts = json_load_file(path_of(s, "facts.json"), 0, NULL);
     assert_non_null(s->facts);
-    read_tokens(s, sequences);
 }
 
 static void close_stored(struct stored *s)
@@ -343,10 +343,11 @@ static void replayed(const struct stored *s, const struct plan *plan, struct rep
         double logits = check_logits(s, &outcome);
         double gradients = check_gradients(s, &outcome.dump);
         check_loss(s, 1, outcome.loss[0], fact(s, "loss"), &loss);
-        print_message("%s, %d ranks, ep %d, sharding %d: logits %.2f, worst gradient %.2f, loss "
-                      "%.3f of what is allowed\n",
-                      s->name, plan->gpus, plan->choices.layout.ep,
-                      (int)plan->choices.primitives.sharding, logits, gradients, loss);
+        print_message(
+            "%s, %d ranks, ep %d, cp %d, sharding %d: logits %.2f, worst gradient %.2f, loss "
+            "%.3f of what is allowed\n",
+            s->name, plan->gpus, plan->choices.layout.ep, plan->choices.layout.cp,
+            (int)plan->choices.primitives.sharding, logits, gradients, loss);
     }
     outcome_done(&outcome);
 }
@@ -383,6 +384,9 @@ static const struct layout_case cases[] = {
     { 2, { .fsdp = 2, .ep = 2, .sharding = SHARDING_FSDP, .prefetch_units = 1 } },
     { 2, { .fsdp = 2, .ep = 2, .sharding = SHARDING_ZERO1 } },
     { 2, { .fsdp = 2, .e_fsdp = 2, .sharding = SHARDING_REPLICATED } },
+    { 2, { .cp = 2, .ep = 2, .micro_batch = 2, .sharding = SHARDING_FSDP } },
+    { 2, { .cp = 2, .e_fsdp = 2, .micro_batches = 2, .sharding = SHARDING_ZERO1 } },
+    { 4, { .cp = 2, .fsdp = 2, .ep = 2, .e_fsdp = 2, .sharding = SHARDING_FSDP } },
     { 4, { .fsdp = 4, .ep = 2, .e_fsdp = 2, .sharding = SHARDING_FSDP, .prefetch_units = 2 } },
     { 4, { .fsdp = 4, .ep = 4, .sharding = SHARDING_ZERO1 } },
 };
@@ -391,16 +395,16 @@ static void run_cases(const char *name)
 {
     struct plan *plan = calloc(1, sizeof *plan);
     struct stored stored;
-    int sequences = step_fabric->world > SEQUENCES ? step_fabric->world : SEQUENCES;
 
     assert_non_null(plan);
-    open_stored(&stored, name, sequences);
+    open_stored(&stored, name);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct replay choices = { 0 };
         if (cases[i].world != step_fabric->world ||
             (stored.model.moe.experts == 0 && cases[i].layout.ep > 1))
             continue;
         make_plan(plan, &stored, &cases[i].layout);
+        read_tokens(&stored, (int)plan->global_batch);
         replayed(&stored, plan, &choices);
         trained(&stored, plan, &choices);
         replay_close(&choices);
