@@ -42,7 +42,6 @@ void allgather_kv_collect(struct work *w, const struct micro_batch *batch,
             element_at(packed.data, (uint64_t)width, bytes), 2 * width);
     keys->gathered = work_take_tensor(w, OWNER_KV, all, 2 * width, bytes);
     if (work_runs(w) && blocks_open(w, batch, width, &blocks) == 0) {
-        work_sync(w);
         WORK_FABRIC(w, gather_blocks, w->mesh->groups[MESH_CONTEXT], packed.data,
                     keys->gathered.data, blocks.elements * bytes, blocks.count, blocks.places);
         free(blocks.places);
@@ -62,7 +61,6 @@ void allgather_kv_return(struct work *w, const struct micro_batch *batch, struct
 
     struct buffer own = work_take_tensor(w, OWNER_KV, batch->tokens, width, sizeof(float));
     if (work_runs(w) && blocks_open(w, batch, keys->width, &blocks) == 0) {
-        work_sync(w);
         WORK_FABRIC(w, reduce_blocks, w->mesh->groups[MESH_CONTEXT], keys->sums.data, own.data,
                     blocks.elements, blocks.count, blocks.places, DTYPE_FP32);
         free(blocks.places);
