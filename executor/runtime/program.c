@@ -10,6 +10,7 @@
 #include "executor/runtime/watch.h"
 #include "executor/runtime/weights.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -271,6 +272,7 @@ int program_main(const struct program *program, int argc, char **argv)
         return STATUS_FAILED;
     run->program = program;
     watch_hold_signals();
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file beyond its limit is then an error of the write */
     run->machine.fabric = fabric_mpi_open(&argc, &argv, &run->errors);
     if (!run->machine.fabric) {
         diag_list_print(stderr, &run->errors);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int check_world(const struct plan *plan, const char *path, int world,
@@ -34,6 +35,10 @@ int question_check_output(const char *path, struct diag_list *reterr)
     const char *slash = strrchr(path, '/');
     size_t length = slash ? (size_t)(slash - path) + 1 : 0;
 
+    struct stat info;
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        return diag_error(reterr, (struct pos){ .file = path }, "cannot be written: %s",
+                          strerror(EISDIR));
     if (length >= sizeof folder)
         return diag_error(reterr, (struct pos){ .file = path }, "the path is too long");
     if (length > 0) {

@@ -120,11 +120,14 @@ void launch_release_signals(const struct held_signals *held)
     (void)sigprocmask(SIG_SETMASK, &held->before, NULL);
 }
 
-/* In the child: results belong to rankfit, so what the executor says is talk. */
+/* In the child, which leads a group of its own: whoever ends ours as a whole (a terminal, timeout)
+ * would otherwise have mpirun signalled twice, and the second time it leaves without its ranks.
+ * Results belong to rankfit, so what the executor says is talk. */
 static void become(char *const *argv)
 {
     sigset_t none;
     (void)sigemptyset(&none);
+    (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (nothing >= 0)
@@ -138,18 +141,16 @@ static void become(char *const *argv)
     _exit(127);
 }
 
-/* Waits for the child. The terminal interrupts the child itself; what somebody sends to us alone is
- * passed on. A child that has not ended PATIENCE_SECONDS after an interruption is killed; the ranks
- * of a launcher that is gone end by themselves. */
+/* Waits for the child and passes interruptions on. A child that has not ended PATIENCE_SECONDS
+ * after an interruption is killed; the ranks of a launcher that is gone end by themselves. */
 static int wait_for(pid_t child, const sigset_t *signals)
 {
     const struct timespec second = { .tv_sec = 1 };
     int status = 0, waited = -1;
     while (waitpid(child, &status, WNOHANG) != child) {
-        siginfo_t info = { 0 };
-        int number = sigtimedwait(signals, &info, &second);
+        int number = sigtimedwait(signals, NULL, &second);
         bool interrupted = number > 0 && number != SIGCHLD;
-        if (interrupted && info.si_code == SI_USER)
+        if (interrupted)
             (void)kill(child, SIGTERM);
         if (interrupted && waited < 0)
             waited = 0;

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <gsl/gsl_errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,6 +79,7 @@ int main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : NULL;
     gsl_set_error_handler_off();
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file beyond its limit is then an error of the write */
     if (!word) {
         print_usage(stderr);
         return EXIT_QUESTION;

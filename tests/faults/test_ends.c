@@ -1,0 +1,201 @@
+/* How a run ends when a rank is killed, fails or stands still at any phase: all ranks end, the
+ * first cause is told once, the status is 3, what was measured is kept, nothing is left behind. */
+#include "tests/e2e/program.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SKIPPED = 77, LINE = 1600 };
+
+#define TINY                                                                                       \
+    "--model tiny-moe --hardware host --gpus 2 --seq 64 --set ep=2 --set tp=1 --set pp=1"          \
+    " --set cp=1 --set sharding=fsdp"
+
+/* A run that hangs is ended by force, which no test takes for its end. */
+#define WITHIN "timeout -k 5 60 "
+
+static int count_of(const char *text, const char *word)
+{
+    int ret = 0;
+    for (const char *at = strstr(text, word); at; at = strstr(at + 1, word))
+        ret++;
+    return ret;
+}
+
+/* Runs two ranks with `fault`; `measured` says whether a step was finished before it strikes. */
+static void check_fault(const char *fault, const char *options, const char *cause, bool measured)
+{
+    char command[LINE];
+    struct program_result result;
+    (void)snprintf(command, sizeof command,
+                   "mkdir $TMP/t; export TMPDIR=$TMP/t; \"$RANKFIT\" plan " TINY
+                   " -o $TMP/p.yaml >/dev/null; RANKFIT_FAULT=%s " WITHIN
+                   "\"$RANKFIT\" run $TMP/p.yaml --json -o $TMP/m.json %s >$TMP/out; echo $?; "
+                   "ls -A $TMP/t; pgrep -f \"rankfit-host $TMP/p.yaml\"; "
+                   "test -f $TMP/m.json && grep -c step_seconds $TMP/m.json",
+                   fault, options);
+    program_run(command, &result);
+    const char *want = measured ? "3\n2\n" : "3\n";
+    if (strcmp(result.out, want) != 0 || count_of(result.err, cause) != 1)
+        print_error("%s: %s\n%s", fault, result.out, result.err);
+    assert_string_equal(result.out, want);
+    assert_int_equal(count_of(result.err, cause), 1);
+    int others = count_of(result.err, "error: ") - count_of(result.err, "error: the run ");
+    assert_int_equal(others, 1);
+    program_done(&result);
+}
+
+static const struct {
+    const char *phase;
+    bool measured; /* step 2's own phases follow a measured step */
+} phases[] = {
+    { "start", false }, { "forward", true },   { "loss", true }, { "backward", true },
+    { "reduce", true }, { "optimizer", true }, { "save", true },
+};
+enum { PHASES = sizeof phases / sizeof *phases };
+
+static void killed_at_every_phase(void **state)
+{
+    (void)state;
+    for (int i = 0; i < PHASES; i++) {
+        char fault[80], cause[120];
+        bool start = strcmp(phases[i].phase, "start") == 0;
+        (void)snprintf(fault, sizeof fault, "kill:%s:rank=1:step=2", phases[i].phase);
+        (void)snprintf(cause, sizeof cause, "error: rank 1 has ended without a word, in %s%s\n",
+                       phases[i].phase, start ? "" : " of step 2");
+        check_fault(fault, "", cause, phases[i].measured);
+    }
+}
+
+static void failing_at_every_phase(void **state)
+{
+    (void)state;
+    for (int i = 0; i < PHASES; i++) {
+        char fault[80], cause[120];
+        int rank = i % 2;
+        (void)snprintf(fault, sizeof fault, "fail:%s:rank=%d:step=2", phases[i].phase, rank);
+        (void)snprintf(cause, sizeof cause, "error: rank %d: %s fails by request", rank,
+                       phases[i].phase);
+        check_fault(fault, "", cause, phases[i].measured);
+    }
+}
+
+static void other_signals(void **state)
+{
+    (void)state;
+    check_fault("segv:backward:rank=0", "", "error: rank 0 has ended without a word, in backward",
+                false);
+    check_fault("term:loss:rank=1:step=2", "",
+                "error: rank 1 was told to end (Terminated), in loss of step 2", true);
+}
+
+/* Whoever waits tells who is missing, and in which operation. */
+static void standing_still(void **state)
+{
+    (void)state;
+    check_fault("stall:start:rank=1", "--stall-timeout 3",
+                "error: rank 1 has made no progress for 3 s, in start\n"
+                "  hint: rank 0 waits for group_open in start",
+                false);
+    check_fault("stall:reduce:rank=0:step=2", "--stall-timeout 3",
+                "error: rank 0 has made no progress for 3 s, in reduce of step 2\n"
+                "  hint: rank 1 waits for ",
+                true);
+}
+
+/* A refused take: of residents, of the dry step, of the step itself. */
+static void refused_takes(void **state)
+{
+    (void)state;
+    check_fault("alloc:1:rank=1", "", "error: memory for ", false);
+    check_fault("alloc:90", "", "refused by request: ", false);
+    check_fault("alloc:400:rank=1", "", "refused by request: ", false);
+}
+
+static void malformed_requests(void **state)
+{
+    (void)state;
+    struct program_result result;
+    program_run("RANKFIT_FAULT=kill:lunch " WITHIN "\"$RANKFIT\" run " TINY, &result);
+    assert_int_equal(result.status, 2);
+    assert_int_equal(count_of(result.err, "RANKFIT_FAULT is 'kill:lunch', which is no fault"), 1);
+    program_done(&result);
+}
+
+/* Interrupted while ranks train: the status says so, no file and no process is left. */
+static void check_interruption(const char *name)
+{
+    char command[LINE];
+    struct program_result result;
+    (void)snprintf(
+        command, sizeof command,
+        "mkdir $TMP/t; export TMPDIR=$TMP/t; \"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null; "
+        "env --default-signal=INT \"$RANKFIT\" run $TMP/p.yaml --steps 100000 "
+        ">/dev/null 2>$TMP/talk & "
+        "for i in $(seq 300); do grep -q '^step 1/' $TMP/talk && break; sleep 0.1; done; "
+        "kill -%s $!; wait $!; echo $?; ls -A $TMP/t; "
+        "pgrep -f \"rankfit-host $TMP/p.yaml\"; cat $TMP/talk >&2",
+        name);
+    program_run(command, &result);
+    if (strcmp(result.out, "3\n") != 0)
+        print_error("%s: %s\n%s", name, result.out, result.err);
+    assert_string_equal(result.out, "3\n");
+    assert_int_equal(count_of(result.err, "error: rank "), 1);
+    program_done(&result);
+}
+
+static void interrupted(void **state)
+{
+    (void)state;
+    check_interruption("INT");
+    check_interruption("TERM");
+}
+
+/* Under an outer launcher every process is a rank's; the first cause is told once there too. */
+static void under_an_outer_launcher(void **state)
+{
+    (void)state;
+    struct program_result result;
+    program_run("export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$TMP/t; "
+                "mkdir $TMP/t; \"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null; "
+                "RANKFIT_FAULT=kill:loss:rank=1:step=2 " WITHIN
+                "mpirun -np 2 --oversubscribe --bind-to none "
+                "\"$RANKFIT\" run $TMP/p.yaml -o $TMP/m.json >/dev/null; echo $?; "
+                "find $TMP/t -name 'rankfit-*'; pgrep -f \"rankfit-host $TMP/p.yaml\"",
+                &result);
+    if (strcmp(result.out, "3\n") != 0)
+        print_error("%s\n%s", result.out, result.err);
+    assert_string_equal(result.out, "3\n");
+    assert_int_equal(count_of(result.err, "error: rank 1 has ended without a word"), 1);
+    program_done(&result);
+}
+
+static bool can_run(void)
+{
+    struct program_result result;
+    program_run("command -v mpirun && command -v pgrep && command -v timeout", &result);
+    bool ret = result.status == 0;
+    program_done(&result);
+    return ret;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(killed_at_every_phase), cmocka_unit_test(failing_at_every_phase),
+        cmocka_unit_test(other_signals),         cmocka_unit_test(standing_still),
+        cmocka_unit_test(refused_takes),         cmocka_unit_test(malformed_requests),
+        cmocka_unit_test(interrupted),           cmocka_unit_test(under_an_outer_launcher),
+    };
+    if (!can_run())
+        return SKIPPED;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
