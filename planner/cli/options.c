@@ -179,7 +179,7 @@ const struct option_info option_infos[OPTION_COUNT] = {
                                 .help = "also judge the step time, with this largest error" },
     [OPTION_STALL_TIMEOUT] = { .name = "stall-timeout",
                                .value = "SECONDS",
-                               .commands = FOR_RUN,
+                               .commands = FOR_START,
                                .type = OPTION_NUMBER,
                                .in_recipe = true,
                                .min = 1,

@@ -235,11 +235,6 @@ static int run_pair(struct pair *pair, struct diag_list *reterr)
 
 static void finish_side(struct side *side)
 {
-    if (side->plan_path[0]) {
-        (void)unlink(side->plan_path);
-        (void)unlink(side->measurement_path);
-        (void)unlink(side->dump_path);
-    }
     measurement_done(&side->measurement);
     subject_free(side->subject);
 }
@@ -248,8 +243,7 @@ static void finish(struct pair *pair)
 {
     finish_side(&pair->primitive);
     finish_side(&pair->reference);
-    if (pair->directory[0])
-        (void)rmdir(pair->directory);
+    start_remove_directory(pair->directory);
     pool_done(&pair->pool);
     free(pair);
 }
@@ -268,6 +262,8 @@ int command_pair(const struct options *options, struct diag_list *reterr)
     const char *value = NULL;
     if (!pair)
         return EXIT_SYSTEM;
+    struct held_signals held;
+    launch_hold_signals(&held);
     pair->options = options;
     pair->start.outer = launch_outer();
     pair->start.backend = (enum backend)option_row(options, OPTION_BACKEND, BACKEND_HOST);
@@ -277,5 +273,6 @@ int command_pair(const struct options *options, struct diag_list *reterr)
         start_check_files(options, reterr) == 0 && derive_sides(pair, value, reterr) == 0)
         status = run_pair(pair, reterr);
     finish(pair);
+    launch_release_signals(&held);
     return status;
 }

@@ -64,16 +64,6 @@ static int make_files(struct run *run, struct diag_list *reterr)
     return status;
 }
 
-static void remove_files(const struct run *run)
-{
-    if (!run->directory[0])
-        return;
-    (void)unlink(run->measurement_path);
-    if (run->subject->derived)
-        (void)unlink(run->plan_path);
-    (void)rmdir(run->directory);
-}
-
 static int show_comparison(const struct run *run, const struct measurement *measurement,
                            struct diag_list *reterr)
 {
@@ -146,8 +136,11 @@ int command_run(const struct options *options, struct diag_list *reterr)
     if (status == EXIT_QUESTION && start_check_files(options, reterr) == 0)
         run->subject = subject_open(options, reterr);
     if (run->subject) {
+        struct held_signals held;
+        launch_hold_signals(&held);
         status = run_plan(run, reterr);
-        remove_files(run);
+        start_remove_directory(run->directory);
+        launch_release_signals(&held);
         subject_free(run->subject);
     }
     /* Every rank of an outer launcher finds the same fault in the question: one tells. */

@@ -2,6 +2,7 @@
 
 #include "planner/cli/command.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,12 +48,15 @@ static void add_launcher(const struct start *start, const char *ranks, char **wo
 }
 
 /* What the executor says is passed on where it is of the contract; all else is a failed run. */
-static int status_of(int child_status, struct diag_list *reterr)
+static int status_of(const struct start *start, int child_status, struct diag_list *reterr)
 {
     if (child_status == 0)
         return EXIT_ANSWERED;
     if (child_status == EXIT_QUESTION)
         return EXIT_QUESTION;
+    /* The executor has said why; of a launcher's ranks each would repeat it. */
+    if (child_status == EXIT_SYSTEM && start->outer.present)
+        return EXIT_SYSTEM;
     if (child_status > 128)
         diag_error(reterr, (struct pos){ 0 }, "the run was killed by signal %d",
                    child_status - 128);
@@ -66,10 +70,10 @@ int start_and_wait(const struct start *start, struct diag_list *reterr)
     static const struct {
         enum option_id id;
         const char *word;
-    } passed[] = { { OPTION_DATA, "--data" },    { OPTION_DATA_FORMAT, "--data-format" },
-                   { OPTION_STEPS, "--steps" },  { OPTION_SEED, "--seed" },
-                   { OPTION_SAVE, "--save" },    { OPTION_WEIGHTS, "--weights" },
-                   { OPTION_REPLAY, "--replay" } };
+    } passed[] = { { OPTION_DATA, "--data" },     { OPTION_DATA_FORMAT, "--data-format" },
+                   { OPTION_STEPS, "--steps" },   { OPTION_SEED, "--seed" },
+                   { OPTION_SAVE, "--save" },     { OPTION_WEIGHTS, "--weights" },
+                   { OPTION_REPLAY, "--replay" }, { OPTION_STALL_TIMEOUT, "--stall-timeout" } };
     char *words[MAX_WORDS + 1] = { 0 };
     char ranks[RANK_TEXT];
     int count = 0, child_status = 0;
@@ -84,7 +88,7 @@ int start_and_wait(const struct start *start, struct diag_list *reterr)
         add_option(words, &count, passed[i].word, start->options->value[passed[i].id]);
     if (launch_and_wait(words, &child_status, reterr) != 0)
         return EXIT_SYSTEM;
-    return status_of(child_status, reterr);
+    return status_of(start, child_status, reterr);
 }
 
 int start_check_files(const struct options *options, struct diag_list *reterr)
@@ -116,4 +120,15 @@ int start_directory(char *ret, struct diag_list *reterr)
         return 0;
     return diag_error(reterr, (struct pos){ .file = ret }, "cannot make a temporary directory: %s",
                       strerror(errno));
+}
+
+void start_remove_directory(const char *directory)
+{
+    DIR *entries = directory[0] ? opendir(directory) : NULL;
+    if (!entries)
+        return;
+    for (const struct dirent *entry = readdir(entries); entry; entry = readdir(entries))
+        (void)unlinkat(dirfd(entries), entry->d_name, 0);
+    (void)closedir(entries);
+    (void)rmdir(directory);
 }

@@ -31,6 +31,9 @@ int start_check_files(const struct options *options, struct diag_list *reterr);
 
 /* A directory of our own under $TMPDIR, for START_PATH bytes; a path in it. */
 int start_directory(char *ret, struct diag_list *reterr);
+/* Removes it with all that is in it: an executor that was killed leaves half-written files too. ""
+ * is none. */
+void start_remove_directory(const char *directory);
 int start_join(char *ret, const char *directory, const char *name, struct diag_list *reterr);
 
 #endif
