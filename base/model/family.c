@@ -5,6 +5,8 @@
 const struct model_family model_families[] = {
     { "LlamaForCausalLM", "llama", NULL, "Llama 2 and 3: grouped-query attention, dense MLP",
       family_llama_read, "model.", false },
+    { "Qwen2ForCausalLM", "qwen2", NULL, "Qwen2 and 2.5 dense: biases on queries, keys and values",
+      family_qwen2_read, "model.", false },
     { "Qwen3ForCausalLM", "qwen3", NULL, "Qwen3 dense: query and key norms", family_qwen3_read,
       "model.", false },
     { "Qwen3MoeForCausalLM", "qwen3_moe", NULL, "Qwen3 with routed experts", family_qwen3_moe_read,

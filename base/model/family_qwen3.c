@@ -1,5 +1,5 @@
-/* Llama, Qwen3 and Qwen3-MoE: softmax attention in every layer; they differ in head norms, in
- * which layers have experts, and in how a sliding window is said. */
+/* Llama, Qwen2, Qwen3 and Qwen3-MoE: softmax attention in every layer; they differ in biases, in
+ * head norms, in which layers have experts, and in how a sliding window is said. */
 #include "base/model/hf.h"
 
 #include <string.h>
@@ -66,6 +66,16 @@ static int read_window(const struct node *text, bool every_layer, struct model *
         return diag_hint(reterr, "all layers or none may slide");
     }
     ret->gqa.window_tokens = window;
+    return reterr->errors == before ? 0 : -1;
+}
+
+int family_qwen2_read(const struct node *text, const struct node *root, struct model *ret,
+                      struct diag_list *reterr)
+{
+    int before = reterr->errors;
+    family_llama_read(text, root, ret, reterr);
+    ret->gqa.qkv_bias = true;
+    read_window(text, false, ret, reterr);
     return reterr->errors == before ? 0 : -1;
 }
 

@@ -38,6 +38,8 @@ int hf_layer_types(const struct node *text, int layers,
 /* The families' readers, rows of model_families. */
 int family_llama_read(const struct node *text, const struct node *root, struct model *ret,
                       struct diag_list *reterr);
+int family_qwen2_read(const struct node *text, const struct node *root, struct model *ret,
+                      struct diag_list *reterr);
 int family_qwen3_read(const struct node *text, const struct node *root, struct model *ret,
                       struct diag_list *reterr);
 int family_qwen3_moe_read(const struct node *text, const struct node *root, struct model *ret,

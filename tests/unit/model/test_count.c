@@ -42,6 +42,14 @@ static void shipped_and_hugging_face_totals_are_the_published_ones(void **state)
     }
 }
 
+/* Qwen2.5-0.5B by its model card's element count: 151,936 x 896 once, and 24 layers of
+ * 896 x 896 + 896 for q, twice 896 x 128 + 128 for k and v, 896 x 896, 3 x 896 x 4864, 2 x 896. */
+static void qwen2_has_biases(void **state)
+{
+    (void)state;
+    assert_int_equal(fixture_total("qwen2.5-dense-0.5b.json", NULL), 494032768);
+}
+
 static void qwen3_5_components_are_the_published_ones(void **state)
 {
     (void)state;
@@ -260,6 +268,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shipped_and_hugging_face_totals_are_the_published_ones),
+        cmocka_unit_test(qwen2_has_biases),
         cmocka_unit_test(qwen3_5_components_are_the_published_ones),
         cmocka_unit_test(a_tied_head_is_counted_once),
         cmocka_unit_test(qwen3_moe_changed_sizes),
