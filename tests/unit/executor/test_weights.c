@@ -93,7 +93,7 @@ static void load_and_save(const struct plan *plan, const char *name)
     const struct data data = { .seed = 1, .vocab = plan->model.vocab };
     struct backend *backend = backend_host_open(&errors);
     struct trainer trainer;
-    struct safetensors *weights;
+    struct safetensors *weights = NULL;
 
     assert_non_null(backend);
     if (trainer_open(&trainer, plan, step_fabric, backend, &data, 3, &errors) != 0 ||
