@@ -23,7 +23,7 @@ struct watch {
     struct progress *progress;
     double limit_seconds;
     int status;
-    pid_t parent;
+    pid_t parent; /* the launcher; of a world of one perhaps a shell, whose end means nothing */
     atomic_int stopped;
     pthread_t thread;
     struct seen *seen;
@@ -224,7 +224,7 @@ static void *watch_ranks(void *context)
             break;
         if (number > 0)
             end_by_request(w, number);
-        if (getppid() != w->parent)
+        if (w->progress->world > 1 && getppid() != w->parent)
             end(w, NULL);
         end_if_gone(w);
         end_if_overdue(w);

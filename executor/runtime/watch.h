@@ -1,7 +1,8 @@
 /* watch.h - a thread of each rank that sees to it that a run ends: it notices a rank of this
- * machine that stands still or was killed, a launcher that is gone, and a request to end (SIGTERM,
- * SIGINT, SIGHUP). The first to notice says the cause, and the process ends with `status`; the
- * launcher then ends the others. Calls nothing of MPI. Ranks of other machines are watched there.
+ * machine that stands still or was killed, a launcher that is gone (of more than one rank), and a
+ * request to end (SIGTERM, SIGINT, SIGHUP). The first to notice says the cause, and the process
+ * ends with `status`; the launcher then ends the others. Calls nothing of MPI. Ranks of other
+ * machines are watched there.
  */
 #ifndef RANKFIT_EXECUTOR_RUNTIME_WATCH_H
 #define RANKFIT_EXECUTOR_RUNTIME_WATCH_H

@@ -18,7 +18,7 @@ enum { SKIPPED = 77, LINE = 1600 };
 #define TINY                                                                                       \
     "--model tiny-moe --hardware host --gpus 2 --seq 64 --set ep=2 --set tp=1 --set pp=1"          \
     " --set cp=1 --set sharding=fsdp"
-#define PLAN "\"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null; "
+#define PLAN "TINY='" TINY "'; \"$RANKFIT\" plan $TINY -o $TMP/p.yaml >/dev/null; "
 #define MEASURED "\"$RANKFIT\" run $TMP/p.yaml --steps 1 --json >$TMP/m.json 2>/dev/null; "
 #define HOST                                                                                       \
     "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; " PLAN                      \
@@ -42,8 +42,8 @@ static void results_on_a_full_device(void **state)
 {
     (void)state;
     static const char *const commands[] = {
-        "plan " TINY,
-        "plan " TINY " --json",
+        "plan $TINY",
+        "plan $TINY --json",
         "budget $TMP/p.yaml",
         "explain tp",
         "explain tiny-moe --json",
@@ -71,8 +71,8 @@ static void files_beyond_the_limit(void **state)
     (void)state;
     static const char *const signals[] = { "trap '' XFSZ; ", "" };
     static const char *const outputs[] = {
-        "plan " TINY " -o $TMP/d/x.yaml",
-        "plan " TINY " -o $TMP/d/x.json",
+        "plan $TINY -o $TMP/d/x.yaml",
+        "plan $TINY -o $TMP/d/x.json",
         "budget $TMP/p.yaml -o $TMP/d/x.json",
         "compare $TMP/p.yaml $TMP/m.json -o $TMP/d/x.json",
     };
@@ -133,7 +133,7 @@ static void executor_where_no_file_can_be(void **state)
 static void no_place_for_files(void **state)
 {
     (void)state;
-    expect(PLAN "\"$RANKFIT\" plan " TINY " -o $TMP/none/p.yaml", 3, "No such file or directory");
+    expect(PLAN "\"$RANKFIT\" plan $TINY -o $TMP/none/p.yaml", 3, "No such file or directory");
     expect(PLAN "\"$RANKFIT\" run $TMP/p.yaml --steps 1 -o $TMP/none/m.json", 3,
            "No such file or directory");
     expect(PLAN "TMPDIR=$TMP/none \"$RANKFIT\" run $TMP/p.yaml --steps 1", 3,
