@@ -1,52 +1,101 @@
 /* Predicted against measured memory: each layout is planned, run on local ranks and compared
  * through the command line, and the errors are computed again here from the two figures of each
- * line. */
+ * line. A third of the rows by default, drawn from a printed seed (RANKFIT_SEED sets it); all with
+ * RANKFIT_ALL=1. */
 #include "base/item.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 struct row {
-    const char *name, *options;
+    const char *model, *options;
 };
 
-/* Worlds 1 to 4, two models, balanced and natural routing, EP inside and across shard groups; full
- * recompute, streamed loss, plain experts. */
+/* Worlds 1 to 8; state sharded, split and replicated; experts inside and across shard groups, in
+ * one run and in chunks; sequences split; recompute none, some and full; every form of the loss;
+ * balanced, natural and skewed routing. What a row leaves open is derived. */
 static const struct row rows[] = {
-    { "tiny, one rank", "--model tiny-moe --gpus 1 --seq 2K --micro-batch 2 --global-batch 2" },
-    { "tiny, one rank, natural, two micro-batches",
-      "--model tiny-moe --gpus 1 --seq 1K --micro-batch 4 --global-batch 8 --routing natural" },
-    { "tiny, two ranks, experts apart",
-      "--model tiny-moe --gpus 2 --seq 1K --micro-batch 4 --set ep=2" },
-    { "tiny, four ranks, experts apart, natural",
-      "--model tiny-moe --gpus 4 --seq 1K --micro-batch 2 --set ep=4 --routing natural" },
-    { "tiny, four ranks, experts sharded and apart",
-      "--model tiny-moe --gpus 4 --seq 512 --micro-batch 4 --set ep=2 --set e_fsdp=2" },
-    { "small, two ranks, sharded", "--model small-moe --gpus 2 --seq 512 --set ep=1" },
-    { "tiny, three ranks, natural",
-      "--model tiny-moe --gpus 3 --seq 1K --micro-batch 4 --set ep=1 --routing natural" },
-    { "small, four ranks, experts apart",
-      "--model small-moe --gpus 4 --seq 256 --micro-batch 8 --set ep=4" },
-    { "small, four ranks, experts apart, natural",
-      "--model small-moe --gpus 4 --seq 256 --micro-batch 8 --set ep=4 --routing natural" },
-    { "small, four ranks, two replicas",
-      "--model small-moe --gpus 4 --seq 512 --set ep=2 --set fsdp=2" },
+    { "tiny-moe", "--gpus 1 --seq 1K --micro-batch 4 --set recompute=full --set loss=linear_ce" },
+    { "tiny-moe", "--gpus 1 --seq 1K --micro-batch 4 --global-batch 8 --routing natural --set "
+                  "recompute=none --set loss=linear_ce" },
+    { "tiny-moe", "--gpus 1 --seq 1K --micro-batch 4 --routing 80:4 --set moe=chunked --set "
+                  "moe_chunks=3 --set wgrad_delay=0" },
+    { "tiny-moe", "--gpus 2 --seq 1K --micro-batch 4 --set ep=2 --set recompute=full" },
+    { "tiny-moe", "--gpus 2 --seq 2K --micro-batch 2 --set cp=2 --set ep=1 --set recompute=full" },
+    { "tiny-moe", "--gpus 2 --seq 1K --micro-batch 8 --set cp=2 --set ep=2 --routing natural --set "
+                  "recompute=full" },
+    { "tiny-moe", "--gpus 4 --seq 1K --micro-batch 4 --set ep=4 --routing 50:4 --set "
+                  "recompute=full --set moe=plain" },
+    { "tiny-moe", "--gpus 4 --seq 1K --micro-batch 4 --set ep=4 --routing 80:4 --set "
+                  "recompute=full --set moe=chunked --set moe_chunks=2" },
+    { "tiny-moe", "--gpus 4 --seq 1K --micro-batch 4 --set ep=2 --set e_fsdp=2 --set "
+                  "recompute=full --set prefetch_units=2" },
+    { "tiny-moe", "--gpus 4 --seq 1K --micro-batch 8 --set cp=4 --set ep=4 --set recompute=full" },
+    { "tiny-moe", "--gpus 4 --seq 1K --micro-batch 2 --global-batch 16 --set sharding=zero1 --set "
+                  "ep=2 --set recompute=none" },
+    { "tiny-moe",
+      "--gpus 8 --seq 1K --micro-batch 2 --set ep=8 --set recompute=full --set fsdp=4" },
+    { "tiny-moe", "--gpus 8 --seq 1K --micro-batch 2 --set ep=4 --set cp=2 --set recompute=full "
+                  "--routing natural" },
+    { "tiny-moe",
+      "--gpus 3 --seq 1K --micro-batch 4 --set ep=1 --routing natural --set recompute=full" },
+    { "small-moe", "--gpus 1 --seq 512 --micro-batch 4 --set recompute=full --set loss=full" },
+    { "small-moe",
+      "--gpus 2 --seq 512 --micro-batch 2 --set ep=2 --set loss=full --set logits_dtype=bf16" },
+    { "small-moe",
+      "--gpus 2 --seq 512 --micro-batch 2 --set cp=2 --set recompute=none --set loss=linear_ce" },
+    { "small-moe",
+      "--gpus 4 --seq 256 --micro-batch 8 --set ep=4 --set recompute=full --set moe=plain" },
+    { "small-moe", "--gpus 4 --seq 256 --micro-batch 8 --set ep=4 --routing natural --set "
+                   "recompute=full --set moe=chunked --set moe_chunks=4 --set wgrad_delay=all" },
+    { "small-moe", "--gpus 4 --seq 512 --set ep=2 --set fsdp=2 --set recompute=full" },
+    { "small-moe", "--gpus 4 --seq 512 --set sharding=replicated --set ep=4 --set recompute=full" },
+    { "small-moe",
+      "--gpus 4 --seq 512 --micro-batch 2 --set grad_dtype=bf16 --set ep=2 --set e_fsdp=2" },
+    { "small-moe",
+      "--gpus 4 --seq 512 --micro-batch 2 --set vocab_strip=1024 --set recompute=full --set ep=4" },
+    { "small-moe",
+      "--gpus 4 --seq 512 --global-batch 8 --set comm_streams=2 --set ep=1 --set recompute=full" },
+    { "tiny-shared-moe", "--gpus 1 --seq 512 --micro-batch 16 --set recompute=full" },
+    { "tiny-shared-moe",
+      "--gpus 2 --seq 512 --micro-batch 4 --set ep=2 --routing 80:4 --set recompute=full" },
+    { "tiny-shared-moe",
+      "--gpus 2 --seq 1K --micro-batch 2 --set cp=2 --set ep=2 --set recompute=full --set "
+      "moe=chunked --set moe_chunks=2 --set wgrad_delay=1" },
+    { "tiny-shared-moe",
+      "--gpus 4 --seq 512 --micro-batch 4 --set ep=4 --routing natural --set recompute=none" },
+    { "tiny-shared-moe", "--gpus 4 --seq 512 --micro-batch 4 --set ep=4 --set recompute=full --set "
+                         "recompute_layers=1" },
+    { "tiny-shared-moe", "--gpus 4 --seq 512 --micro-batch 2 --set sharding=zero1 --set ep=4 --set "
+                         "cp=2 --set recompute=full" },
+    { "tiny-shared-moe",
+      "--gpus 8 --seq 512 --micro-batch 2 --set cp=2 --set ep=8 --set recompute=full" },
+    { "tiny-shared-moe",
+      "--gpus 4 --seq 512 --micro-batch 4 --set prefetch_units=0 --set ep=2 --set recompute=full" },
+    { "qwen3-0.6b",
+      "--set model.layers=1 --set model.vocab=2048 --gpus 2 --seq 256 --set recompute=full" },
 };
 enum { ROW_COUNT = sizeof rows / sizeof *rows };
 
+/* Bounds of the contract: arena of every rank, and items of at least a hundredth of the peak. */
+static const double arena_bound = 0.02, item_bound = 0.05, item_share = 0.01;
+
 struct seen {
     int rows, mostly_dynamic;
+    double worst;
 };
 
 static const char *program(void)
@@ -87,18 +136,19 @@ static double relative_error(const json_t *predicted, const json_t *measured)
     return m > 0 ? (p - m) / m : p > 0 ? 1 : 0;
 }
 
-static void check_rank(const char *row, const json_t *rank)
+/* The largest |error| of the rank's arena and of its items that count; fails beyond the bounds. */
+static double check_rank(const struct row *row, const json_t *rank)
 {
     long long number = json_integer_value(json_object_get(rank, "rank"));
     const json_t *arena = json_object_get(rank, "arena_bytes");
     double peak = json_number_value(json_object_get(arena, "measured"));
     double error =
         relative_error(json_object_get(arena, "predicted"), json_object_get(arena, "measured"));
-    printf("  %-46s rank %lld  arena %10.0f bytes  error %+.3f %%\n", row, number, peak,
-           100 * error);
+    double worst = fabs(error);
     assert_true(peak > 0);
-    if (fabs(error) > 0.02)
-        fail_msg("%s: rank %lld: arena off by %.2f %%", row, number, 100 * error);
+    if (fabs(error) > arena_bound)
+        fail_msg("%s %s: rank %lld: arena off by %.2f %%", row->model, row->options, number,
+                 100 * error);
     size_t i;
     json_t *item;
     json_array_foreach(json_object_get(rank, "items"), i, item)
@@ -106,12 +156,16 @@ static void check_rank(const char *row, const json_t *rank)
         const json_t *predicted = json_object_get(item, "predicted_bytes");
         const json_t *measured = json_object_get(item, "measured_bytes");
         double largest = fmax(json_number_value(predicted), json_number_value(measured));
-        double item_error = relative_error(predicted, measured);
-        if (largest >= 0.01 * peak && fabs(item_error) > 0.05)
-            fail_msg("%s: rank %lld: %s predicted %.0f, measured %.0f bytes", row, number,
-                     json_string_value(json_object_get(item, "name")), json_number_value(predicted),
-                     json_number_value(measured));
+        double item_error = fabs(relative_error(predicted, measured));
+        if (largest < item_share * peak)
+            continue;
+        worst = fmax(worst, item_error);
+        if (item_error > item_bound)
+            fail_msg("%s %s: rank %lld: %s predicted %.0f, measured %.0f bytes", row->model,
+                     row->options, number, json_string_value(json_object_get(item, "name")),
+                     json_number_value(predicted), json_number_value(measured));
     }
+    return worst;
 }
 
 /* Share of the first rank's measured arena peak that is dynamic or logits. */
@@ -135,49 +189,70 @@ static double dynamic_share(const json_t *measurement)
     return all > 0 ? wanted / all : 0;
 }
 
+static void plan_and_run(const struct row *row, const char *directory)
+{
+    int status =
+        run_line("'%s' plan --hardware host --model %s %s -o '%s/plan.json' >'%s/log' 2>&1",
+                 program(), row->model, row->options, directory, directory);
+    if (status == 0)
+        status = run_line("'%s' run '%s/plan.json' --steps 1 -o '%s/measured.json' >>'%s/log' 2>&1",
+                          program(), directory, directory, directory);
+    if (status == 0)
+        return;
+    (void)run_line("cat '%s/log' >&2", directory);
+    fail_msg("%s %s: plan or run exits %d", row->model, row->options, status);
+}
+
 static void check_row(const struct row *row, const char *directory, struct seen *seen)
 {
-    int status = run_line("'%s' plan --hardware host --set recompute=full --set loss=linear_ce "
-                          "--set moe=plain %s -o '%s/plan.json' >'%s/plan.txt'",
-                          program(), row->options, directory, directory);
-    if (status != 0)
-        fail_msg("%s: plan exits %d", row->name, status);
-    status = run_line("'%s' run '%s/plan.json' --steps 1 -o '%s/measured.json' >'%s/run.txt' "
-                      "2>'%s/run.err'",
-                      program(), directory, directory, directory, directory);
-    if (status != 0) {
-        (void)run_line("cat '%s/run.err' >&2", directory);
-        fail_msg("%s: run exits %d", row->name, status);
-    }
-    status = run_line("'%s' compare '%s/plan.json' '%s/measured.json' --json >'%s/compared.json'",
-                      program(), directory, directory, directory);
-    json_t *comparison = read_json(directory, "compared.json");
+    double worst = 0;
     size_t i;
     json_t *rank;
-    json_array_foreach(json_object_get(comparison, "ranks"), i, rank) check_rank(row->name, rank);
-    assert_true(json_array_size(json_object_get(comparison, "ranks")) > 0);
+    plan_and_run(row, directory);
+    int status =
+        run_line("'%s' compare '%s/plan.json' '%s/measured.json' --json >'%s/compared.json'",
+                 program(), directory, directory, directory);
+    json_t *comparison = read_json(directory, "compared.json");
+    const json_t *ranks = json_object_get(comparison, "ranks");
+    json_array_foreach(ranks, i, rank) worst = fmax(worst, check_rank(row, rank));
+    assert_true(json_array_size(ranks) > 0);
     assert_int_equal(status, 0);
-    json_decref(comparison);
-
     json_t *measurement = read_json(directory, "measured.json");
-    seen->rows++;
     double share = dynamic_share(measurement);
-    printf("  %-46s %.0f %% dynamic and logits\n", row->name, 100 * share);
+    printf("  worst error %.3f %%, %2.0f %% dynamic and logits: %s %s\n", 100 * worst, 100 * share,
+           row->model, row->options);
+    seen->rows++;
     seen->mostly_dynamic += share >= 0.5;
+    seen->worst = fmax(seen->worst, worst);
     json_decref(measurement);
+    json_decref(comparison);
+}
+
+/* Every third row; another third each day unless the seed is set. */
+static bool is_drawn(uint64_t seed, size_t row)
+{
+    if (getenv("RANKFIT_ALL"))
+        return true;
+    return (row + seed) % 3 == 0;
 }
 
 static void test_rows(void **state)
 {
     (void)state;
+    const char *given = getenv("RANKFIT_SEED");
+    uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) / 86400;
     char directory[] = "/tmp/rankfit-paired-XXXXXX";
     assert_non_null(mkdtemp(directory));
-    struct seen seen = { 0, 0 };
+    struct seen seen = { 0, 0, 0 };
+    printf("  RANKFIT_SEED=%llu\n", (unsigned long long)seed);
     for (size_t i = 0; i < ROW_COUNT; i++)
-        check_row(&rows[i], directory, &seen);
+        if (is_drawn(seed, i))
+            check_row(&rows[i], directory, &seen);
     (void)run_line("rm -rf '%s'", directory);
-    printf("  %d of %d layouts are mostly dynamic and logits\n", seen.mostly_dynamic, seen.rows);
-    assert_true(2 * seen.mostly_dynamic >= seen.rows);
+    printf("  %d layouts, worst error %.3f %%; %d are mostly dynamic and logits\n", seen.rows,
+           100 * seen.worst, seen.mostly_dynamic);
+    if (seen.rows == ROW_COUNT)
+        assert_true(2 * seen.mostly_dynamic >= seen.rows);
 }
 
 int main(void)
