@@ -14,7 +14,9 @@
  *   differ between schedules by the order of fp32 sums, and not at all between delays.
  *   Memory bound: for S = tokens * k rows sent and R received (R = S when ep is 1), the tensors of
  *   ARCHITECTURE.md's MoE tables and "Chunked MoE"; at most two exchanges are under way. R may not
- *   exceed the plan's dispatch_bound_rows, and a run never exceeds what its senders can send.
+ *   exceed the plan's dispatch_bound_rows; a run never exceeds what its senders can send, and of a
+ *   device, where the plan's routing is a profile, may not exceed the load of that profile that is
+ *   exceeded once in ten thousand.
  *   wgrad_delay: the weight gradients of a run wait until the input gradients of the run so many
  *   places on (or the last) are there; what they need (a, dy, xe, dh) lives as long.
  *   How it is tested: against a second implementation without rows or exchanges; ep 1 against ep 2

@@ -155,15 +155,32 @@ static void log_rows(const struct moe_call *call)
         rows->chunk_rows_received[i] = (uint64_t)s->chunks[i].received;
 }
 
-/* Runs of ceil(tokens / n); room for all that all senders of a run can send here. */
+/* Rows of a run of `tokens` that a rank has room for: what all senders can send here, and of a
+ * device no more than the load that is exceeded once in ten thousand. Nobody bounds a router of its
+ * own mind but the plan. */
+static int64_t chunk_room(const struct plan *plan, const struct moe_shape *shape, int64_t tokens)
+{
+    const double quantile = 0.9999;
+    int most = shape->top_k < shape->local ? shape->top_k : shape->local;
+    int ep = shape->experts / shape->local;
+    int64_t bound = (int64_t)plan->dispatch_bound_rows, room = (int64_t)ep * most * tokens;
+    const struct routing_shape source = { (uint64_t)tokens, shape->top_k, shape->experts, ep };
+    struct routing_load load;
+
+    room = room < bound ? room : bound;
+    if (room == 0 || plan->hardware.host || plan->routing.kind == ROUTING_NATURAL)
+        return room;
+    routing_load(&plan->routing, &source, -1, quantile, &load);
+    return load.upper_rows < (uint64_t)room ? (int64_t)load.upper_rows : room;
+}
+
+/* Runs of ceil(tokens / n). */
 static void cut_tokens(const struct moe_call *call)
 {
     const struct moe_saved *s = call->saved;
     const struct plan *plan = call->state->work->plan;
     const struct moe_shape shape = moe_shape(call);
     int64_t run = (shape.tokens + s->count - 1) / s->count;
-    int64_t bound = (int64_t)plan->dispatch_bound_rows;
-    int most = shape.top_k < shape.local ? shape.top_k : shape.local;
 
     for (int i = 0; i < s->count; i++) {
         struct moe_chunk *c = &s->chunks[i];
@@ -171,10 +188,9 @@ static void cut_tokens(const struct moe_call *call)
         c->tokens = run < shape.tokens - c->first ? run : shape.tokens - c->first;
         c->sent = c->tokens * shape.top_k;
         c->room = c->sent;
-        if (shape.exchanges) {
-            int64_t senders = (int64_t)(shape.experts / shape.local) * most * c->tokens;
-            c->room = s->count > 1 && senders < bound ? senders : bound;
-        }
+        if (shape.exchanges)
+            c->room = s->count > 1 ? chunk_room(plan, &shape, c->tokens)
+                                   : (int64_t)plan->dispatch_bound_rows;
         c->received = c->room;
     }
 }
