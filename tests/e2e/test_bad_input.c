@@ -16,7 +16,7 @@
 #define SMALL "--model tiny-moe --hardware host --gpus 4 --seq 256"
 #define RUNNABLE                                                                                   \
     SMALL " --set tp=1 --set pp=1 --set cp=1 --set ep=4 --set sharding=fsdp"                       \
-          " --set hardware.memory_bytes=16GB"
+          " --set hardware.memory_bytes=16GB --set hardware.cores=2"
 /* A plan file in $TMP that every machine writes alike. */
 #define WITH_PLAN "\"$RANKFIT\" plan " RUNNABLE " -o $TMP/plan.yaml >/dev/null && "
 
