@@ -58,7 +58,8 @@ static void hierarchical(const struct view *v, struct context_bytes *ret)
 }
 
 /* Host: fp32 dK and dV of one key head. cuDNN: fp32 dQ, and for GQA dK and dV at the width of the
- * query heads. */
+ * query heads. With gathered keys the queries of one half of a zig-zag pair at a time, and the
+ * gradients of all keys at their own width before they are added to the sums. */
 static uint64_t attention_workspace(const struct budget_input *in, const struct view *v)
 {
     enum context context = in->choices->primitives.context;
@@ -69,7 +70,10 @@ static uint64_t attention_workspace(const struct budget_input *in, const struct 
         keys = div_up(keys, v->cp);
     if (context == CONTEXT_ULYSSES)
         query = div_up(query, v->cp);
-    uint64_t dq = mul3_sat(4, v->query, v->tokens);
+    bool halves = context == CONTEXT_ALLGATHER_KV && v->cp > 1;
+    uint64_t dq = mul3_sat(halves ? 2 : 4, v->query, v->tokens);
+    if (halves)
+        dq = add_sat(dq, mul3_sat(4, v->key, keys));
     return v->heads == v->kv ? dq : add_sat(dq, mul3_sat(4, query, keys));
 }
 

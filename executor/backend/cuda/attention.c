@@ -107,6 +107,19 @@ static uint64_t dq_bytes(const struct attention_shape *s)
     return (bytes + 255) / 256 * 256;
 }
 
+/* Gradients of keys that are to be added to sums lie dense, rounded, behind the plan's part first:
+ * where a call has more keys than queries. */
+static uint64_t key_gradient_bytes(const struct attention_shape *s)
+{
+    int64_t rows = s->sequences * s->key_rows;
+    return sizeof(bf16) * (uint64_t)(rows * s->kv_heads * s->head_dim);
+}
+
+static uint64_t plan_bytes(const struct attention_plan *plan)
+{
+    return ((uint64_t)plan->graph.workspace_bytes + 255) / 256 * 256;
+}
+
 /* The gradients' strides are not known yet: those of the fused projection, which v tells. The
  * plan's workspace does not depend on them. */
 uint64_t cuda_attention_workspace_bytes(const struct backend *b, const struct attention *a)
@@ -119,7 +132,8 @@ uint64_t cuda_attention_workspace_bytes(const struct backend *b, const struct at
     shape.dq_stride = shape.dk_stride = shape.dv_stride = a->v_stride;
     shape.dq_head_stride = a->head_dim;
     const struct attention_plan *plan = find_plan(c, &shape, true, &ignored);
-    return plan ? dq_bytes(&shape) + (uint64_t)plan->graph.workspace_bytes : 0;
+    uint64_t sums = shape.key_rows > shape.queries ? 2 * key_gradient_bytes(&shape) : 0;
+    return plan ? dq_bytes(&shape) + plan_bytes(plan) + sums : 0;
 }
 
 /* Arguments of a run, in any order. */
@@ -208,6 +222,24 @@ static int clear_unseen(const struct cuda *c, enum stream s, const struct attent
     return 0;
 }
 
+/* Keys that no query sees are left as they are. */
+static int add_to_sums(const struct cuda *c, enum stream s, const struct attention_gradient *g,
+                       const struct attention_shape *shape, const bf16 *dk, const bf16 *dv,
+                       struct diag_list *reterr)
+{
+    int64_t width = shape->kv_heads * shape->head_dim;
+    cudaError_t status = cudaSuccess;
+    for (int64_t i = 0; i < shape->sequences && status == cudaSuccess; i++) {
+        int64_t row = i * shape->key_rows;
+        status = kernel_add_rows(c->streams[s], shape->keys, width, dk + row * width, width,
+                                 g->dk_sum + row * g->sum_stride, g->sum_stride);
+        if (status == cudaSuccess)
+            status = kernel_add_rows(c->streams[s], shape->keys, width, dv + row * width, width,
+                                     g->dv_sum + row * g->sum_stride, g->sum_stride);
+    }
+    return cuda_check(status, "sums of key gradients", reterr);
+}
+
 int cuda_attention_backward(struct backend *b, enum stream s, const struct attention_gradient *g,
                             struct diag_list *reterr)
 {
@@ -216,25 +248,31 @@ int cuda_attention_backward(struct backend *b, enum stream s, const struct atten
     struct arguments arguments = { .count = 0 };
     if (check_attention(&g->forward, reterr) != 0)
         return -1;
-    if (!cuda_attention_planned(&g->forward) || g->dk_sum)
+    if (!cuda_attention_planned(&g->forward) || (g->dk_sum && shape.key_rows <= shape.queries))
         return cuda_attention_backward_plain(c, s, g, reterr);
+    int64_t width = shape.kv_heads * shape.head_dim;
     shape.dq_stride = g->dq_stride;
-    shape.dk_stride = g->dk_stride;
-    shape.dv_stride = g->dv_stride;
+    shape.dk_stride = g->dk_sum ? width : g->dk_stride;
+    shape.dv_stride = g->dk_sum ? width : g->dv_stride;
     shape.dq_head_stride = g->dq_head_stride ? g->dq_head_stride : g->forward.head_dim;
     const struct attention_plan *plan = find_plan(c, &shape, true, reterr);
-    if (!plan || clear_unseen(c, s, g, &shape, reterr) != 0)
+    if (!plan || (!g->dk_sum && clear_unseen(c, s, g, &shape, reterr) != 0))
         return -1;
+    char *behind = (char *)g->workspace + dq_bytes(&shape) + plan_bytes(plan);
+    bf16 *dk = g->dk_sum ? (bf16 *)(void *)behind : g->dk;
+    bf16 *dv = g->dk_sum ? (bf16 *)(void *)(behind + key_gradient_bytes(&shape)) : g->dv;
     add_common(&arguments, &g->forward, &shape);
     add(&arguments, ATTENTION_D_O, g->d_o);
     add(&arguments, ATTENTION_DQ, g->dq);
-    add(&arguments, ATTENTION_DK, g->dk);
-    add(&arguments, ATTENTION_DV, g->dv);
+    add(&arguments, ATTENTION_DK, dk);
+    add(&arguments, ATTENTION_DV, dv);
     add(&arguments, ATTENTION_DELTA, g->delta);
     add(&arguments, ATTENTION_DQ_SUMS, g->workspace);
     add(&arguments, ATTENTION_ONE, &arguments.one);
     if (cuda_check_dnn(cudnnSetStream(c->cudnn, c->streams[s]), "cudnnSetStream", reterr) != 0)
         return -1;
-    return graph_run(&plan->graph, arguments.ids, arguments.pointers, arguments.count,
-                     (char *)g->workspace + dq_bytes(&shape), "attention backward", reterr);
+    if (graph_run(&plan->graph, arguments.ids, arguments.pointers, arguments.count,
+                  (char *)g->workspace + dq_bytes(&shape), "attention backward", reterr) != 0)
+        return -1;
+    return g->dk_sum ? add_to_sums(c, s, g, &shape, dk, dv, reterr) : 0;
 }

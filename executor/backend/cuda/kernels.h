@@ -112,6 +112,9 @@ cudaError_t kernel_strip_gradient(cudaStream_t stream, int64_t rows, int64_t fir
 /* Rows of `width` elements with their own distances. */
 cudaError_t kernel_rows_to_bf16(cudaStream_t stream, int64_t rows, int64_t width, const float *from,
                                 int64_t from_stride, uint16_t *to, int64_t to_stride);
+/* to += from */
+cudaError_t kernel_add_rows(cudaStream_t stream, int64_t rows, int64_t width, const uint16_t *from,
+                            int64_t from_stride, float *to, int64_t to_stride);
 cudaError_t kernel_add_bias(cudaStream_t stream, int64_t rows, int64_t width, const uint16_t *bias,
                             uint16_t *y, int64_t stride);
 /* partial: [blocks, width]. */
@@ -173,8 +176,8 @@ struct kernel_attention_args {
 cudaError_t kernel_attention(cudaStream_t stream, const struct kernel_attention_args *a);
 cudaError_t kernel_attention_backward(cudaStream_t stream, const struct kernel_attention_args *a);
 
-/* to[i]: element first + i of the normal numbers of a key, as state/random.c defines them; the host's
- * and the device's logarithm and cosine may differ in the last bit of a double. */
+/* to[i]: element first + i of the normal numbers of a key, as state/random.c defines them; the
+ * host's and the device's logarithm and cosine may differ in the last bit of a double. */
 cudaError_t kernel_draw_normal(cudaStream_t stream, int64_t count, float *to, uint64_t key,
                                uint64_t first, double deviation);
 

@@ -33,6 +33,25 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 __global__ void __launch_bounds__(THREADS)
+    add_rows(int64_t rows, int64_t width, const uint16_t *from, int64_t from_stride, float *to,
+             int64_t to_stride)
+{
+    int64_t row = row_of_warp();
+    if (row >= rows)
+        return;
+#pragma unroll 4
+    for (int64_t at = first_column(); at < width; at += STEP) {
+        float value[8], sum[8];
+        load_eight(from + row * from_stride + at, value);
+        load_eight(to + row * to_stride + at, sum);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            sum[i] += value[i];
+        store_eight(to + row * to_stride + at, sum);
+    }
+}
+
+__global__ void __launch_bounds__(THREADS)
     add_bias(int64_t rows, int64_t width, const uint16_t *bias, uint16_t *y, int64_t stride)
 {
     int64_t row = row_of_warp();
@@ -143,6 +162,16 @@ cudaError_t kernel_rows_to_bf16(cudaStream_t stream, int64_t rows, int64_t width
         return cudaSuccess;
     rows_to_bf16<<<blocks_of(rows), THREADS, 0, stream>>>(rows, width, from, from_stride, to,
                                                           to_stride);
+    return cudaGetLastError();
+}
+
+cudaError_t kernel_add_rows(cudaStream_t stream, int64_t rows, int64_t width, const uint16_t *from,
+                            int64_t from_stride, float *to, int64_t to_stride)
+{
+    if (rows == 0)
+        return cudaSuccess;
+    add_rows<<<blocks_of(rows), THREADS, 0, stream>>>(rows, width, from, from_stride, to,
+                                                      to_stride);
     return cudaGetLastError();
 }
 

@@ -81,14 +81,16 @@ void context_attend_backward(struct work *w, const struct micro_batch *batch,
                              struct context_keys *keys, const struct attention_gradient *shape)
 {
     const struct zigzag *order = &batch->order;
-    const struct attention first = run_of(&shape->forward, order, 0, keys);
+    struct attention fullest = run_of(&shape->forward, order, 0, keys);
 
+    /* the run that ends the sequence sees most; every rank takes room for it, whoever has it */
+    fullest.first_query = fullest.key_tokens - fullest.tokens;
     if (primitive_of(w)->give_home) {
         keys->sums = work_take(w, OWNER_KV, 2 * keys->gathered.bytes);
         WORK_OP(w, zero, keys->sums.data, keys->sums.bytes);
     }
     struct buffer workspace = work_take(
-        w, OWNER_WORKSPACE, w->backend->ops->attention_workspace_bytes(w->backend, &first));
+        w, OWNER_WORKSPACE, w->backend->ops->attention_workspace_bytes(w->backend, &fullest));
     for (int run = 0; run < zigzag_runs(order); run++) {
         struct attention_gradient call = gradient_of(shape, order, run, keys);
         call.workspace = workspace.data;

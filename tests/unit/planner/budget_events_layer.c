@@ -304,6 +304,8 @@ static void attention_backward(struct layer *y)
     uint64_t scratch = 8 * s->in->seq_tokens * dim;
     if (!s->in->hardware->host)
         scratch = 4 * s->Q * T + (s->Q == s->K ? 0 : 4 * s->Q * s->in->seq_tokens);
+    if (!s->in->hardware->host && s->l->cp > 1) /* half the queries, all keys once more */
+        scratch += 4 * s->K * s->in->seq_tokens - 2 * s->Q * T;
     struct tensor_alive workspace = make(s, ITEM_WORKSPACE, scratch);
     struct tensor_alive *gone[] = { &workspace, &k->o, &k->lse, &d_o, &qr, &kr, &kv, &delta };
     for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++)
