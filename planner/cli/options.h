@@ -76,7 +76,7 @@ enum option_type {
 
 struct option_info {
     const char *name;
-    const char *value; /* placeholder of help; NULL: a flag */
+    const char *value; /* what help calls the value; NULL: a flag */
     unsigned commands; /* FOR_... */
     enum option_type type;
     bool in_recipe;
