@@ -29,16 +29,19 @@ static int share_id(const struct nccl_group *g, ncclUniqueId *id, struct diag_li
     const struct fabric_ops *host = g->fabric->host->ops;
     size_t count = (size_t)g->base.info.count;
     int64_t *words = calloc(2 * count * WORDS, sizeof *words);
-    int ret = words ? 0 : no_memory(g->fabric, reterr);
+    int ret = 0;
 
-    if (ret == 0 && g->base.info.index == 0)
+    if (!words) {
+        (void)no_memory(g->fabric, reterr);
+        return -1;
+    }
+    if (g->base.info.index == 0)
         ret = nccl_check(g, ncclGetUniqueId(id), "group_open", reterr);
-    for (size_t i = 0; i < count && words && g->base.info.index == 0; i++)
+    for (size_t i = 0; i < count && g->base.info.index == 0; i++)
         memcpy(words + i * WORDS, id, sizeof *id);
-    if (words && host->exchange_counts(g->host, words, words + count * WORDS, WORDS, reterr) != 0)
+    if (host->exchange_counts(g->host, words, words + count * WORDS, WORDS, reterr) != 0)
         ret = -1;
-    if (ret == 0)
-        memcpy(id, words + count * WORDS, sizeof *id);
+    memcpy(id, words + count * WORDS, sizeof *id);
     free(words);
     return ret;
 }
@@ -64,7 +67,8 @@ static void free_communicator(struct communicator *c)
     free(c);
 }
 
-static int new_communicator(struct nccl_group *g, const int *ranks, struct diag_list *reterr)
+static struct communicator *new_communicator(struct nccl_group *g, const int *ranks,
+                                             struct diag_list *reterr)
 {
     struct nccl_fabric *f = g->fabric;
     size_t bytes = (size_t)g->base.info.count * sizeof *ranks;
@@ -74,7 +78,8 @@ static int new_communicator(struct nccl_group *g, const int *ranks, struct diag_
 
     if (!c || !(c->ranks = malloc(bytes))) {
         free(c);
-        return no_memory(f, reterr);
+        (void)no_memory(f, reterr);
+        return NULL;
     }
     memcpy(c->ranks, ranks, bytes);
     c->count = g->base.info.count;
@@ -82,14 +87,14 @@ static int new_communicator(struct nccl_group *g, const int *ranks, struct diag_
         nccl_check(g, ncclCommInitRank(&c->comm, c->count, id, g->base.info.index), "group_open",
                    reterr) != 0) {
         free_communicator(c);
-        return -1;
+        return NULL;
     }
     account(f, before);
     (void)pthread_mutex_lock(&f->pending.lock);
     c->next = f->communicators;
-    f->communicators = g->communicator = c;
+    f->communicators = c;
     (void)pthread_mutex_unlock(&f->pending.lock);
-    return 0;
+    return c;
 }
 
 static int join_communicator(struct nccl_group *g, const int *ranks, struct diag_list *reterr)
@@ -98,10 +103,12 @@ static int join_communicator(struct nccl_group *g, const int *ranks, struct diag
 
     while (c && !same_ranks(c, ranks, g->base.info.count))
         c = c->next;
-    g->communicator = c;
-    if (!c && new_communicator(g, ranks, reterr) != 0)
+    if (!c)
+        c = new_communicator(g, ranks, reterr);
+    if (!c)
         return -1;
-    g->communicator->users++;
+    g->communicator = c;
+    c->users++;
     return 0;
 }
 
