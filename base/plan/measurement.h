@@ -30,6 +30,9 @@ enum phase_time {
 };
 extern const char *const phase_time_names[PHASE_TIME_COUNT];
 
+/* Bytes of the arena and routed rows are those of one step: the one in which the arena's peak was
+ * the highest. Under a routing that changes from step to step they would not belong together
+ * otherwise. */
 struct measured_rank {
     int rank;
     uint64_t arena_live_bytes;           /* high-water of live bytes */
@@ -40,7 +43,7 @@ struct measured_rank {
     uint64_t item_bytes[ITEM_COUNT];     /* live at the peak */
     uint64_t item_max_bytes[ITEM_COUNT]; /* own maximum */
     size_t routed_count;
-    struct routed_rows *routed; /* the largest received of all steps, one a layer and micro-batch */
+    struct routed_rows *routed; /* one a layer and micro-batch */
     size_t steps;
     double *step_seconds, *loss;
     double phase_seconds[PHASE_TIME_COUNT]; /* of the last step */

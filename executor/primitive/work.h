@@ -63,10 +63,10 @@ struct work {
     struct progress *progress; /* notes every operation; may be NULL */
     bool dry, failed;
     uint64_t seed;
-    struct routed_rows *routed;   /* [micro_batch * layers + layer], largest received so far */
+    struct routed_rows *routed; /* [micro_batch * layers + layer], largest since last measured */
     const struct choice_book *given; /* NULL: the plan's routing decides */
     struct choice_book *noted;       /* NULL: nobody asks; else this rank's tokens are filled in */
-    double communication_seconds; /* spent in fabric calls since it was last zeroed */
+    double communication_seconds;    /* spent in fabric calls since it was last zeroed */
 };
 
 /* Memory for `bytes`, or for a tensor [rows, width]; for rows whose number is known only at run

@@ -129,7 +129,7 @@ static void keep_gradients(struct trainer *trainer, void *context)
 static bool machine_is_wanting(struct run *run)
 {
     enter_or_fail(run, RUN_PHASE_START, 0);
-    if (record_open(&run->record, (int)run->options.steps, &run->errors) == 0)
+    if (record_open(&run->record, &run->plan, (int)run->options.steps, &run->errors) == 0)
         (void)run->program->open(&run->machine, &run->errors);
     run->record.machine = run->machine.record;
     run->record.machine.backend = run->program->backend;
@@ -178,17 +178,15 @@ static void write_dump(struct run *run)
 static void print_progress(const struct run *run, int step, const struct step_result *result)
 {
     const struct plan *plan = &run->plan;
-    struct arena_record memory;
     char speed[32], peak[32];
     double tokens = (double)plan->global_batch * (double)plan->seq_tokens;
 
     if (run->machine.fabric->rank != 0)
         return;
-    arena_record(run->trainer.work.arena, &memory);
     (void)fprintf(stderr, "step %d/%d  loss %.4f  grad norm %.3f  %s tokens/s  live peak %s\n",
                   step, (int)run->options.steps, result->loss, result->gradient_norm,
                   units_format_count(speed, sizeof speed, (uint64_t)(tokens / result->seconds)),
-                  units_format_gb(peak, sizeof peak, memory.live_peak_bytes, 3));
+                  units_format_gb(peak, sizeof peak, run->record.memory.live_peak_bytes, 3));
 }
 
 /* The measurement is written after every step: what was measured outlives a later fault. */
@@ -198,7 +196,7 @@ static void train(struct run *run)
         struct step_result result;
         if (trainer_step(&run->trainer, step, &result) != 0)
             fail_all(run);
-        record_step(&run->record, &result);
+        record_step(&run->record, &run->trainer, &result);
         print_progress(run, step, &result);
         enter_or_fail(run, RUN_PHASE_SAVE, step);
         if (step == 1 && run->options.dump)

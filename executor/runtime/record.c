@@ -11,24 +11,56 @@ static int no_memory(struct diag_list *reterr)
     return diag_error(reterr, (struct pos){ 0 }, "no memory left for the measurement");
 }
 
-int record_open(struct record *record, int steps, struct diag_list *reterr)
+int record_open(struct record *record, const struct plan *plan, int steps, struct diag_list *reterr)
 {
+    size_t chunks = (size_t)plan->choices.primitives.moe_chunks;
+
     memset(record, 0, sizeof *record);
     record->room = steps;
+    record->passes = plan->choices.layout.micro_batches * plan->model.layers;
+    record->routed = calloc((size_t)record->passes, sizeof *record->routed);
+    record->chunk_rows = calloc((size_t)record->passes * chunks, sizeof *record->chunk_rows);
     record->seconds = calloc((size_t)steps, sizeof *record->seconds);
     record->loss = calloc((size_t)steps, sizeof *record->loss);
-    return record->seconds && record->loss ? 0 : no_memory(reterr);
+    return record->seconds && record->loss && record->routed && record->chunk_rows
+               ? 0
+               : no_memory(reterr);
 }
 
 void record_close(struct record *record)
 {
     free(record->seconds);
     free(record->loss);
+    free(record->routed);
+    free(record->chunk_rows);
     memset(record, 0, sizeof *record);
 }
 
-void record_step(struct record *record, const struct step_result *result)
+static void keep_rows(struct record *record, const struct routed_rows *routed)
 {
+    uint64_t *chunk_rows = record->chunk_rows;
+
+    for (int i = 0; i < record->passes; i++) {
+        struct routed_rows *kept = &record->routed[i];
+        *kept = routed[i];
+        if (kept->chunk_count == 0)
+            continue;
+        memcpy(chunk_rows, kept->chunk_rows_received, kept->chunk_count * sizeof *chunk_rows);
+        kept->chunk_rows_received = chunk_rows;
+        chunk_rows += kept->chunk_count;
+    }
+}
+
+void record_step(struct record *record, struct trainer *t, const struct step_result *result)
+{
+    struct arena_record memory;
+
+    arena_record(t->work.arena, &memory);
+    if (record->steps == 0 || memory.live_peak_bytes > record->memory.live_peak_bytes) {
+        record->memory = memory;
+        keep_rows(record, t->work.routed);
+    }
+    trainer_measure(t);
     if (record->steps == record->room)
         return;
     record->seconds[record->steps] = result->seconds;
@@ -71,52 +103,47 @@ void record_host_device(char *ret, size_t size)
 static void fill_rank(const struct record *record, const struct trainer *t,
                       struct measured_rank *ret)
 {
-    struct work const *w = &t->work;
-    struct arena_record memory;
+    const struct arena_record *memory = &record->memory;
 
-    arena_record(w->arena, &memory);
     *ret = (struct measured_rank){ .rank = t->mesh.fabric->rank,
-                                   .arena_live_bytes = memory.live_peak_bytes,
-                                   .arena_extent_bytes = memory.extent_bytes,
+                                   .arena_live_bytes = memory->live_peak_bytes,
+                                   .arena_extent_bytes = memory->extent_bytes,
                                    .rss_bytes = record_rss_bytes(),
-                                   .routed = w->routed,
+                                   .routed = record->routed,
                                    .steps = (size_t)record->steps,
                                    .step_seconds = record->seconds,
                                    .loss = record->loss };
-    (void)text_copy(ret->peak_phase, sizeof ret->peak_phase, memory.peak_phase);
-    memcpy(ret->item_bytes, memory.item_at_peak, sizeof ret->item_bytes);
-    memcpy(ret->item_max_bytes, memory.item_max, sizeof ret->item_max_bytes);
+    (void)text_copy(ret->peak_phase, sizeof ret->peak_phase, memory->peak_phase);
+    memcpy(ret->item_bytes, memory->item_at_peak, sizeof ret->item_bytes);
+    memcpy(ret->item_max_bytes, memory->item_max, sizeof ret->item_max_bytes);
     memcpy(ret->phase_seconds, t->phase_seconds, sizeof ret->phase_seconds);
     if (record->machine.add_device)
         record->machine.add_device(record->machine.context, ret);
 }
 
 /* The rows of layers that route, moved together. */
-static size_t pack_routed(const struct trainer *t, struct routed_rows *ret)
+static size_t pack_routed(const struct record *record, struct routed_rows *ret)
 {
-    const struct plan *plan = t->work.plan;
-    int passes = plan->choices.layout.micro_batches * plan->model.layers;
     size_t count = 0;
 
-    for (int i = 0; i < passes; i++)
-        if (t->work.routed[i].rows_sent > 0)
-            ret[count++] = t->work.routed[i];
+    for (int i = 0; i < record->passes; i++)
+        if (record->routed[i].rows_sent > 0)
+            ret[count++] = record->routed[i];
     return count;
 }
 
 static json_t *own_document(const struct record *record, const struct trainer *t)
 {
     const struct plan *plan = t->work.plan;
-    size_t passes = (size_t)plan->choices.layout.micro_batches * (size_t)plan->model.layers;
     struct measured_rank rank;
     struct measurement m = { .steps = record->steps, .rank_count = 1, .ranks = &rank };
-    struct routed_rows *routed = calloc(passes, sizeof *routed);
+    struct routed_rows *routed = calloc((size_t)record->passes, sizeof *routed);
 
     if (!routed)
         return NULL;
     fill_rank(record, t, &rank);
     rank.routed = routed;
-    rank.routed_count = pack_routed(t, routed);
+    rank.routed_count = pack_routed(record, routed);
     (void)text_copy(m.plan_digest, sizeof m.plan_digest, plan->digest);
     (void)text_copy(m.backend, sizeof m.backend, record->machine.backend);
     (void)text_copy(m.device, sizeof m.device, record->machine.device);

@@ -13,16 +13,23 @@ struct record_machine {
     const void *context;
 };
 
-/* What a run notes step by step. A zeroed record with `room` steps is opened by record_open. */
+/* What a run notes step by step. A zeroed record is closed with record_close. */
 struct record {
     int steps, room;
     double *seconds, *loss;
+    /* Of the step in which the arena's peak was the highest, the first of several. */
+    struct arena_record memory;
+    int passes;                 /* micro-batches x layers */
+    struct routed_rows *routed; /* [passes] */
+    uint64_t *chunk_rows;       /* [passes, chunks] what they say of chunks */
     struct record_machine machine;
 };
 
-int record_open(struct record *record, int steps, struct diag_list *reterr);
+int record_open(struct record *record, const struct plan *plan, int steps,
+                struct diag_list *reterr);
 void record_close(struct record *record);
-void record_step(struct record *record, const struct step_result *result);
+/* After each step; the trainer then measures the next one. */
+void record_step(struct record *record, struct trainer *trainer, const struct step_result *result);
 
 /* Gathers every rank's figures and writes the file at rank 0; called by all ranks. */
 int record_write(const struct record *record, const struct trainer *trainer, const char *path,

@@ -249,6 +249,20 @@ void trainer_close(struct trainer *t)
     memset(t, 0, sizeof *t);
 }
 
+void trainer_measure(struct trainer *t)
+{
+    const struct plan *plan = t->work.plan;
+    int passes = plan->choices.layout.micro_batches * plan->model.layers;
+
+    arena_record_reset(t->work.arena);
+    for (int i = 0; i < passes; i++) {
+        struct routed_rows *rows = &t->work.routed[i];
+        rows->rows_received = 0;
+        for (size_t chunk = 0; chunk < rows->chunk_count; chunk++)
+            rows->chunk_rows_received[chunk] = 0;
+    }
+}
+
 int trainer_step(struct trainer *t, int step, struct step_result *ret)
 {
     double begun = work_clock();

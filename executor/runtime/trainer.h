@@ -53,6 +53,10 @@ void trainer_close(struct trainer *trainer);
 /* step from 1. -1 with a diagnostic; the trainer is then good for closing only. */
 int trainer_step(struct trainer *trainer, int step, struct step_result *ret);
 
+/* What was measured begins anew: the arena's maxima and the routed rows are those of the steps that
+ * follow. */
+void trainer_measure(struct trainer *trainer);
+
 /* Keeps the normed final hidden states of each step in trainer->hidden. */
 int trainer_keep_hidden(struct trainer *trainer);
 

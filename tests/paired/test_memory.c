@@ -189,26 +189,27 @@ static double dynamic_share(const json_t *measurement)
     return all > 0 ? wanted / all : 0;
 }
 
-static void plan_and_run(const struct row *row, const char *directory)
+static void plan_and_run(const struct row *row, int steps, const char *directory)
 {
     int status =
         run_line("'%s' plan --hardware host --model %s %s -o '%s/plan.json' >'%s/log' 2>&1",
                  program(), row->model, row->options, directory, directory);
     if (status == 0)
-        status = run_line("'%s' run '%s/plan.json' --steps 1 -o '%s/measured.json' >>'%s/log' 2>&1",
-                          program(), directory, directory, directory);
+        status =
+            run_line("'%s' run '%s/plan.json' --steps %d -o '%s/measured.json' >>'%s/log' 2>&1",
+                     program(), directory, steps, directory, directory);
     if (status == 0)
         return;
     (void)run_line("cat '%s/log' >&2", directory);
     fail_msg("%s %s: plan or run exits %d", row->model, row->options, status);
 }
 
-static void check_row(const struct row *row, const char *directory, struct seen *seen)
+static void check_row(const struct row *row, int steps, const char *directory, struct seen *seen)
 {
     double worst = 0;
     size_t i;
     json_t *rank;
-    plan_and_run(row, directory);
+    plan_and_run(row, steps, directory);
     int status =
         run_line("'%s' compare '%s/plan.json' '%s/measured.json' --json >'%s/compared.json'",
                  program(), directory, directory, directory);
@@ -247,7 +248,7 @@ static void test_rows(void **state)
     printf("  RANKFIT_SEED=%llu\n", (unsigned long long)seed);
     for (size_t i = 0; i < ROW_COUNT; i++)
         if (is_drawn(seed, i))
-            check_row(&rows[i], directory, &seen);
+            check_row(&rows[i], 1, directory, &seen);
     (void)run_line("rm -rf '%s'", directory);
     printf("  %d layouts, worst error %.3f %%; %d are mostly dynamic and logits\n", seen.rows,
            100 * seen.worst, seen.mostly_dynamic);
@@ -255,8 +256,33 @@ static void test_rows(void **state)
         assert_true(2 * seen.mostly_dynamic >= seen.rows);
 }
 
+/* The router chooses other experts at every step: what was measured must be of one step, and then
+ * the prediction at its rows is right to the byte. */
+static void test_several_steps(void **state)
+{
+    static const struct row changing[] = {
+        { "tiny-shared-moe",
+          "--gpus 2 --seq 256 --micro-batch 2 --global-batch 8 --routing natural "
+          "--set ep=2 --set recompute=full --set moe=chunked --set "
+          "moe_chunks=3" },
+        { "tiny-shared-moe", "--gpus 4 --seq 512 --micro-batch 4 --routing natural --set ep=4 "
+                             "--set recompute=none" },
+    };
+    enum { STEPS = 3 };
+    char directory[] = "/tmp/rankfit-paired-XXXXXX";
+    struct seen seen = { 0, 0, 0 };
+
+    (void)state;
+    assert_non_null(mkdtemp(directory));
+    for (size_t i = 0; i < sizeof changing / sizeof *changing; i++)
+        check_row(&changing[i], STEPS, directory, &seen);
+    (void)run_line("rm -rf '%s'", directory);
+    assert_true(seen.worst == 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows),
+                                        cmocka_unit_test(test_several_steps) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
