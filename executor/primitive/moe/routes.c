@@ -1,4 +1,5 @@
 /* routes.c - who gets how many rows of a layer: host lists, small beside the rows themselves. */
+#include "base/checked.h"
 #include "executor/primitive/moe/moe.h"
 
 #include <stdlib.h>
@@ -155,9 +156,9 @@ static void log_rows(const struct moe_call *call)
         rows->chunk_rows_received[i] = (uint64_t)s->chunks[i].received;
 }
 
-/* Rows of a run of `tokens` that a rank has room for: what all senders can send here, and of a
- * device no more than the load that is exceeded once in ten thousand. Nobody bounds a router of its
- * own mind but the plan. */
+/* Rows of a run of `tokens` that a rank has room for: what all senders can send here, and on a
+ * device no more than the run's own load: of a profile the one exceeded once in ten thousand, of
+ * the router's own choices the run's part of the layer's. */
 static int64_t chunk_room(const struct plan *plan, const struct moe_shape *shape, int64_t tokens)
 {
     const double quantile = 0.9999;
@@ -165,12 +166,14 @@ static int64_t chunk_room(const struct plan *plan, const struct moe_shape *shape
     int ep = shape->experts / shape->local;
     int64_t bound = (int64_t)plan->dispatch_bound_rows, room = (int64_t)ep * most * tokens;
     const struct routing_shape source = { (uint64_t)tokens, shape->top_k, shape->experts, ep };
-    struct routing_load load;
+    struct routing_load load = { .upper_rows = div_up(mul_sat((uint64_t)bound, (uint64_t)tokens),
+                                                      (uint64_t)shape->tokens) };
 
     room = room < bound ? room : bound;
-    if (room == 0 || plan->hardware.host || plan->routing.kind == ROUTING_NATURAL)
+    if (room == 0 || plan->hardware.host)
         return room;
-    routing_load(&plan->routing, &source, -1, quantile, &load);
+    if (plan->routing.kind != ROUTING_NATURAL)
+        routing_load(&plan->routing, &source, -1, quantile, &load);
     return load.upper_rows < (uint64_t)room ? (int64_t)load.upper_rows : room;
 }
 
