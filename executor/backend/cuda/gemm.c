@@ -5,14 +5,20 @@
 #include <string.h>
 
 /* Rows that a plan is chosen for, whatever the rows it then serves: a row's result must not depend
- * on how many others there are. Dense layers and experts see different numbers. */
-enum { DENSE_ROWS = 8192, EXPERT_ROWS = 2048, CANDIDATES = 8 };
+ * on how many others there are. Dense layers, experts and the tiles of a head, which is WIDE, see
+ * different numbers. */
+enum { DENSE_ROWS = 8192, EXPERT_ROWS = 2048, TILE_ROWS = 512, WIDE = 32768, CANDIDATES = 8 };
+
+/* Blocks that share a sum over rows must each have some: the library counts rows again where there
+ * are fewer than blocks. Sums of fewer than SPLIT_ROWS are not shared, others by at most
+ * SPLITS_MAX. */
+enum { SPLIT_ROWS = 1024, SPLITS_MAX = 32 };
 
 /* Everything that a plan depends on; compared as bytes, so set whole. */
 struct plan_key {
     int64_t n, k, a_stride, b_stride, c_stride;
-    int32_t form, a_type, b_type, c_type, accumulate, experts;
-    uint32_t a_alignment, b_alignment, c_alignment, unused;
+    int32_t form, a_type, b_type, c_type, accumulate, experts, splits;
+    uint32_t a_alignment, b_alignment, c_alignment;
 };
 
 struct plan {
@@ -57,6 +63,24 @@ static uint32_t alignment_of(const void *pointer, int64_t stride, enum dtype typ
     return (uint32_t)(bits & -bits);
 }
 
+/* Whether blocks may share a sum. Over rows: dense ones that are many. Over the entries of a head:
+ * always, tile after tile. Other sums are whole, so that the workspace does for any rows. */
+static bool may_split(const struct gemm *g, bool experts)
+{
+    if (g->form == GEMM_INPUT)
+        return g->n >= WIDE;
+    return g->form == GEMM_WEIGHT && !experts && g->n < WIDE && g->m >= SPLIT_ROWS;
+}
+
+static int64_t reference_rows(const struct plan_key *key)
+{
+    if (key->n >= WIDE)
+        return TILE_ROWS;
+    if (key->form == GEMM_WEIGHT && !key->splits && !key->experts)
+        return SPLIT_ROWS / 2;
+    return key->experts ? EXPERT_ROWS : DENSE_ROWS;
+}
+
 static struct plan_key key_of(const struct gemm *g, bool experts)
 {
     struct plan_key key;
@@ -72,6 +96,7 @@ static struct plan_key key_of(const struct gemm *g, bool experts)
     key.c_type = (int32_t)g->c_type;
     key.accumulate = g->accumulate;
     key.experts = experts;
+    key.splits = may_split(g, experts);
     key.a_alignment = alignment_of(g->a, g->a_stride, g->a_type);
     key.b_alignment = alignment_of(g->b, g->b_stride, g->b_type);
     key.c_alignment = alignment_of(g->c, g->c_stride, g->c_type);
@@ -123,20 +148,18 @@ static int set_preference(cublasLtMatmulPreferenceOpaque_t *preference,
                          "cublasLtMatmulPreferenceSetAttribute", reterr);
 }
 
-/* A sum over rows may be split between blocks, since its result's size does not depend on the rows;
- * the other forms are not split, so that the workspace fits for any number of rows. */
 static int preference_open(cublasLtMatmulPreferenceOpaque_t *ret, const struct plan_key *key,
                            struct diag_list *reterr)
 {
     uint64_t workspace = CUDA_PANEL_BYTES;
-    uint32_t splits = CUBLASLT_REDUCTION_SCHEME_NONE;
+    uint32_t whole = CUBLASLT_REDUCTION_SCHEME_NONE;
     if (cuda_check_lt(cublasLtMatmulPreferenceInit(ret), "cublasLtMatmulPreferenceInit", reterr) !=
             0 ||
         set_preference(ret, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace,
                        reterr) != 0)
         return -1;
-    if (key->form != GEMM_WEIGHT && set_preference(ret, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                                   &splits, sizeof splits, reterr) != 0)
+    if (!key->splits && set_preference(ret, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &whole,
+                                       sizeof whole, reterr) != 0)
         return -1;
     if (set_preference(ret, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &key->b_alignment,
                        sizeof key->b_alignment, reterr) != 0 ||
@@ -149,13 +172,23 @@ static int preference_open(cublasLtMatmulPreferenceOpaque_t *ret, const struct p
                           sizeof key->c_alignment, reterr);
 }
 
+/* Algorithms that do not tell how many blocks share a sum decide by the rows they get. */
+static bool splits_few(const cublasLtMatmulAlgo_t *algorithm)
+{
+    int32_t splits = 0;
+    size_t got = 0;
+    return cublasLtMatmulAlgoConfigGetAttribute(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits,
+                                                sizeof splits, &got) != CUBLAS_STATUS_SUCCESS ||
+           splits <= SPLITS_MAX;
+}
+
 static int choose(struct cuda *c, struct plan *plan, const struct gemm *g, struct diag_list *reterr)
 {
     struct call call;
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     int count = 0;
-    if (call_open(&call, g, plan->key.experts ? EXPERT_ROWS : DENSE_ROWS, reterr) != 0 ||
+    if (call_open(&call, g, reference_rows(&plan->key), reterr) != 0 ||
         preference_open(&preference, &plan->key, reterr) != 0)
         return -1;
     if (cuda_check_lt(cublasLtMatmulAlgoGetHeuristic(c->lt, &call.operation, &call.b, &call.a,
@@ -164,7 +197,7 @@ static int choose(struct cuda *c, struct plan *plan, const struct gemm *g, struc
                       "cublasLtMatmulAlgoGetHeuristic", reterr) != 0)
         return -1;
     for (int i = 0; i < count; i++)
-        if (found[i].state == CUBLAS_STATUS_SUCCESS)
+        if (found[i].state == CUBLAS_STATUS_SUCCESS && splits_few(&found[i].algo))
             plan->candidates[plan->count++] = found[i].algo;
     if (plan->count == 0)
         return cuda_refuse(reterr, "cuBLASLt has no product of form %d with n %lld, k %lld",
@@ -212,13 +245,11 @@ static int clear(cudaStream_t stream, const struct gemm *g, struct diag_list *re
                       "cudaMemset2DAsync", reterr);
 }
 
-int cuda_multiply(struct cuda *c, cudaStream_t stream, int panel, const struct gemm *g,
-                  bool experts, struct diag_list *reterr)
+static int multiply_once(struct cuda *c, cudaStream_t stream, int panel, const struct gemm *g,
+                         bool experts, struct diag_list *reterr)
 {
     const float one = 1, kept = g->accumulate ? 1 : 0;
     struct call call;
-    if (g->m == 0 || g->n == 0 || g->k == 0)
-        return clear(stream, g, reterr);
     void *workspace = cuda_panel(c, panel, reterr);
     const struct plan *plan = workspace ? find_plan(c, g, experts, reterr) : NULL;
     if (!plan || call_open(&call, g, g->m, reterr) != 0)
@@ -231,6 +262,26 @@ int cuda_multiply(struct cuda *c, cudaStream_t stream, int panel, const struct g
                                 g->c, &call.c, g->c, &call.c, &plan->candidates[i], workspace,
                                 CUDA_PANEL_BYTES, stream);
     return cuda_check_lt(status, "cublasLtMatmul", reterr);
+}
+
+/* Where the sum over a head's entries is shared, rows go tile by tile: partial sums of any number
+ * of rows would not fit into the workspace. */
+int cuda_multiply(struct cuda *c, cudaStream_t stream, int panel, const struct gemm *g,
+                  bool experts, struct diag_list *reterr)
+{
+    if (g->m == 0 || g->n == 0 || g->k == 0)
+        return clear(stream, g, reterr);
+    if (g->form != GEMM_INPUT || g->n < WIDE)
+        return multiply_once(c, stream, panel, g, experts, reterr);
+    for (int64_t row = 0; row < g->m; row += TILE_ROWS) {
+        struct gemm tile = *g;
+        tile.m = g->m - row < TILE_ROWS ? g->m - row : TILE_ROWS;
+        tile.a = (const char *)g->a + row * g->a_stride * (int64_t)dtype_bytes(g->a_type);
+        tile.c = (char *)g->c + row * g->c_stride * (int64_t)dtype_bytes(g->c_type);
+        if (multiply_once(c, stream, panel, &tile, experts, reterr) != 0)
+            return -1;
+    }
+    return 0;
 }
 
 /* fp32 rows against bf16 weights: the library does not mix them, so rows are rounded to bf16, as

@@ -93,6 +93,58 @@ static void rows_apart(struct pair *p, enum gemm_form form, int64_t n, int64_t k
     free(whole);
 }
 
+/* Sums over few rows, down to one: blocks that share a sum must not each count the same row. */
+static void few_rows(struct pair *p)
+{
+    for (int64_t m = 1; m <= 40; m++) {
+        int64_t n = m % 2 ? 8 : 96;
+        product(p, (struct gemm){ .form = GEMM_WEIGHT, .m = m, .n = n, .k = 8 }, 0);
+        product(p,
+                (struct gemm){ .form = GEMM_WEIGHT,
+                               .m = m,
+                               .n = 64,
+                               .k = n,
+                               .c_type = DTYPE_FP32,
+                               .accumulate = true },
+                0);
+    }
+    for (int64_t m = 1000; m < 1100; m += 24)
+        product(p,
+                (struct gemm){ .form = GEMM_WEIGHT, .m = m, .n = 8, .k = 8, .c_type = DTYPE_FP32 },
+                0);
+}
+
+/* A sum over few rows is the same bits before and after one over many. */
+static void history(struct pair *p)
+{
+    const int64_t n = 64, k = 128, many = 9000, rows[] = { 7, many, 7 };
+    struct backend *device = p->backends[DEVICE];
+    pair_case(p, "gemm", "weight, 7 rows before and after %lld", (long long)many);
+    struct array a = pair_random(p, KIND_BF16, many * n, 1);
+    struct array b = pair_random(p, KIND_BF16, many * k, 1);
+    void *got[3];
+    for (int i = 0; i < 3; i++) {
+        struct array c = pair_poison(p, KIND_FP32, n * k);
+        const struct gemm g = { .form = GEMM_WEIGHT,
+                                .m = rows[i],
+                                .n = n,
+                                .k = k,
+                                .a = a.at[DEVICE],
+                                .b = b.at[DEVICE],
+                                .c = c.at[DEVICE],
+                                .c_type = DTYPE_FP32,
+                                .a_stride = n,
+                                .b_stride = k,
+                                .c_stride = k };
+        (void)pair_ran(p, "run", device->ops->gemm(device, STREAM_COMPUTE, &g, &p->diags));
+        got[i] = pair_download(p, &c);
+    }
+    bool same = got[0] && got[2] && memcmp(got[0], got[2], (size_t)(n * k) * sizeof(float)) == 0;
+    pair_figure(p, "same bits", same, 1, 0);
+    for (int i = 0; i < 3; i++)
+        free(got[i]);
+}
+
 void cases_gemm(struct pair *p)
 {
     static const int64_t shapes[][3] = {
@@ -122,16 +174,25 @@ void cases_gemm(struct pair *p)
     rows_apart(p, GEMM_FORWARD, 2048, 512);
     rows_apart(p, GEMM_INPUT, 1536, 2048);
     rows_apart(p, GEMM_FORWARD, 128, 2048);
+    few_rows(p);
+    history(p);
+    for (int form = GEMM_FORWARD; form <= GEMM_WEIGHT; form++)
+        product(
+            p,
+            (struct gemm){
+                .form = (enum gemm_form)form, .m = 33, .n = 40000, .k = 24, .accumulate = true },
+            0);
+    rows_apart(p, GEMM_INPUT, 40000, 128);
 }
 
 enum { EXPERTS = 9, INPUTS = 64, OUTS = 48 };
 
-static void experts(struct pair *p, enum gemm_form form, enum dtype c_type, bool accumulate)
+static void experts(struct pair *p, const int64_t *offsets, enum gemm_form form, enum dtype c_type,
+                    bool accumulate)
 {
-    static const int64_t offsets[EXPERTS + 1] = { 0, 17, 17, 18, 50, 120, 250, 251, 251, 300 };
     int64_t rows = offsets[EXPERTS], stride = OUTS * INPUTS + 64;
     bool forward = form == GEMM_FORWARD, weight = form == GEMM_WEIGHT;
-    pair_case(p, "expert_gemm", "%s, 9 experts, 300 rows, %s%s", form_names[form],
+    pair_case(p, "expert_gemm", "%s, 9 experts, %lld rows, %s%s", form_names[form], (long long)rows,
               dtype_names[c_type], accumulate ? " +" : "");
     struct array a = pair_random(p, KIND_BF16, rows * (forward ? INPUTS : OUTS), 1);
     struct array b = pair_random(p, KIND_BF16, weight ? rows * INPUTS : EXPERTS * stride, 1);
@@ -159,9 +220,16 @@ static void experts(struct pair *p, enum gemm_form form, enum dtype c_type, bool
 
 void cases_expert_gemm(struct pair *p)
 {
-    experts(p, GEMM_FORWARD, DTYPE_BF16, false);
-    experts(p, GEMM_INPUT, DTYPE_BF16, false);
-    experts(p, GEMM_WEIGHT, DTYPE_FP32, true);
-    experts(p, GEMM_WEIGHT, DTYPE_BF16, true);
-    experts(p, GEMM_WEIGHT, DTYPE_FP32, false);
+    static const int64_t mixed[EXPERTS + 1] = { 0, 17, 17, 18, 50, 120, 250, 251, 251, 300 };
+    static const int64_t few[EXPERTS + 1] = { 0, 1, 3, 6, 13, 29, 60, 60, 75, 80 };
+    static const int64_t uneven[EXPERTS + 1] = { 0,    5000, 5001, 5003, 5007,
+                                                 5015, 5031, 5062, 6200, 6205 };
+    const int64_t *const loads[] = { mixed, few, uneven };
+    for (int i = 0; i < 3; i++) {
+        experts(p, loads[i], GEMM_FORWARD, DTYPE_BF16, false);
+        experts(p, loads[i], GEMM_INPUT, DTYPE_BF16, false);
+        experts(p, loads[i], GEMM_WEIGHT, DTYPE_FP32, true);
+        experts(p, loads[i], GEMM_WEIGHT, DTYPE_BF16, true);
+        experts(p, loads[i], GEMM_WEIGHT, DTYPE_FP32, false);
+    }
 }
