@@ -4,6 +4,8 @@
 
 #include "base/checked.h"
 
+enum { LIBRARY_BYTES = 256 }; /* what cuDNN's backward asks for beside its tensors */
+
 struct view {
     uint64_t cp, tokens;     /* ranks, local tokens */
     uint64_t heads, kv, dim; /* query and key heads of this rank of tp */
@@ -57,21 +59,23 @@ static void hierarchical(const struct view *v, struct context_bytes *ret)
     ret->backward = add_sat(a.backward, b.backward);
 }
 
-/* Host: fp32 dK and dV of one key head. cuDNN: fp32 dQ, and for GQA dK and dV at the width of the
- * query heads. With gathered keys the queries of one half of a zig-zag pair at a time, and the
- * gradients of all keys at their own width before they are added to the sums. */
+/* Host: fp32 dK and dV of one key head. cuDNN: fp32 dQ, for GQA dK and dV of every sequence at the
+ * width of the query heads, and a few bytes of its own. With gathered keys the queries of one half
+ * of a zig-zag pair at a time, and the gradients of all keys at their own width before they are
+ * added to the sums. */
 static uint64_t attention_workspace(const struct budget_input *in, const struct view *v)
 {
     enum context context = in->choices->primitives.context;
     if (in->hardware->host)
         return mul3_sat(8, in->seq_tokens, v->dim);
-    uint64_t keys = in->seq_tokens, query = v->query;
+    uint64_t keys = mul_sat((uint64_t)in->choices->layout.micro_batch, in->seq_tokens);
+    uint64_t query = v->query;
     if (context == CONTEXT_RING)
         keys = div_up(keys, v->cp);
     if (context == CONTEXT_ULYSSES)
         query = div_up(query, v->cp);
     bool halves = context == CONTEXT_ALLGATHER_KV && v->cp > 1;
-    uint64_t dq = mul3_sat(halves ? 2 : 4, v->query, v->tokens);
+    uint64_t dq = add_sat(mul3_sat(halves ? 2 : 4, v->query, v->tokens), LIBRARY_BYTES);
     if (halves)
         dq = add_sat(dq, mul3_sat(4, v->key, keys));
     return v->heads == v->kv ? dq : add_sat(dq, mul3_sat(4, query, keys));

@@ -271,7 +271,7 @@ static void moe_backward(struct layer *y)
     }
     struct tensor_alive dlogits = working(y, 4 * s->T * (uint64_t)s->m->moe.experts);
     struct tensor_alive dweights = working(y, 4 * y->S);
-    struct tensor_alive *gone[] = { &rows,     &ret_w,      &dw,         &k->map,   &dweights,
+    struct tensor_alive *gone[] = { &rows,     &ret_w,      &dw,         &k->map,  &dweights,
                                     &k->probs, &k->choices, &k->weights, &k->slots };
     for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++)
         drop(s, gone[i]);
@@ -301,11 +301,11 @@ static void attention_backward(struct layer *y)
     if (!s->G)
         dqkv = working(y, 2 * T * all);
     struct tensor_alive delta = working(y, 4 * T * s->heads);
-    uint64_t scratch = 8 * s->in->seq_tokens * dim;
+    uint64_t scratch = 8 * s->in->seq_tokens * dim, A = T * (uint64_t)s->l->cp;
     if (!s->in->hardware->host)
-        scratch = 4 * s->Q * T + (s->Q == s->K ? 0 : 4 * s->Q * s->in->seq_tokens);
+        scratch = 256 + 4 * s->Q * T + (s->Q == s->K ? 0 : 4 * s->Q * A);
     if (!s->in->hardware->host && s->l->cp > 1) /* half the queries, all keys once more */
-        scratch += 4 * s->K * s->in->seq_tokens - 2 * s->Q * T;
+        scratch += 4 * s->K * A - 2 * s->Q * T;
     struct tensor_alive workspace = make(s, ITEM_WORKSPACE, scratch);
     struct tensor_alive *gone[] = { &workspace, &k->o, &k->lse, &d_o, &qr, &kr, &kv, &delta };
     for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++)

@@ -117,9 +117,10 @@ static void gathered_keys(void **state)
     budget_compute(sample_input(&s, 131072), &budget);
     uint64_t keys = UINT64_C(131072) * 512;
     assert_int_equal(budget.groups[0].item_max_bytes[ITEM_KV_GATHER], 2 * keys * 2 + 2 * keys * 4);
-    /* cuDNN: dQ 4 x 4,096 x 32,768 and dK, dV at query width 4 x 4,096 x 131,072 */
+    /* cuDNN: 256, dQ of half the queries 4 x 4,096 x 16,384, dK and dV at query width 4 x 4,096 x
+     * 131,072 and at their own 4 x 512 x 131,072 */
     assert_int_equal(budget.groups[0].item_max_bytes[ITEM_WORKSPACE],
-                     4096 + UINT64_C(4) * 4096 * (32768 + 131072));
+                     4096 + 256 + UINT64_C(4) * (4096 * (16384 + 131072) + 512 * 131072));
 }
 
 /* Four chunks of 65,536 rows: while one returns and the last one's return lands, the next arrives;
