@@ -119,9 +119,25 @@ static int run_attention_backward(struct bench *b, const struct operands *o)
     return b->ops->attention_backward(ON, &b->attention, &b->diags);
 }
 
+/* The last quarter of the queries against every key, gradients of keys added to sums: what a rank
+ * of two runs of gathered keys. */
+static void make_part(struct bench *b, struct attention_gradient *g)
+{
+    int64_t width = (int64_t)2 * g->forward.kv_heads * g->forward.head_dim;
+    g->forward.key_tokens = TOKENS;
+    g->forward.tokens = TOKENS / 4;
+    g->forward.first_query = TOKENS - TOKENS / 4;
+    g->forward.v = g->forward.k + width / 2;
+    g->forward.k_stride = g->forward.v_stride = g->sum_stride = width;
+    g->dk_sum = bench_random(b, (uint64_t)(TOKENS * width) * sizeof(float));
+    g->dv_sum = g->dk_sum + width / 2;
+}
+
 void bench_attention(struct bench *b)
 {
-    static const int shapes[][3] = { { 32, 4, 128 }, { 16, 2, 256 }, { 64, 8, 64 } };
+    static const int shapes[][4] = {
+        { 32, 4, 128, 0 }, { 16, 2, 256, 0 }, { 64, 8, 64, 0 }, { 32, 4, 128, 1 }
+    };
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         int heads = shapes[i][0], kv_heads = shapes[i][1], head_dim = shapes[i][2];
         uint64_t q = UINT64_C(2) * TOKENS * (uint64_t)(heads * head_dim);
@@ -134,12 +150,17 @@ void bench_attention(struct bench *b)
                               bench_memory(b, UINT64_C(8) * TOKENS * 64),
                               NULL };
         b->attention = attention_of(&o, heads, kv_heads, head_dim);
+        if (shapes[i][3])
+            make_part(b, &b->attention);
         uint64_t bytes = b->ops->attention_workspace_bytes(b->backend, &b->attention.forward);
         b->attention.workspace = bench_memory(b, bytes ? bytes : 16);
-        char shape[40];
-        (void)snprintf(shape, sizeof shape, "32768, %d/%d x %d, +%.0f MiB", heads, kv_heads,
-                       head_dim, (double)bytes / 1048576);
-        const double work = 2.0 * heads * (double)TOKENS * TOKENS * head_dim;
+        char shape[48];
+        (void)snprintf(shape, sizeof shape, "%lld, %d/%d x %d, +%llu",
+                       (long long)b->attention.forward.tokens, heads, kv_heads, head_dim,
+                       (unsigned long long)bytes);
+        /* The last quarter's rows hold 7 sixteenths of the triangle. */
+        const double all = 2.0 * heads * (double)TOKENS * TOKENS * head_dim;
+        const double work = shapes[i][3] ? all * 7 / 16 : all;
         const struct bench_case forward = { "attention", shape, 0, work, run_attention };
         const struct bench_case backward = { "attention_backward", shape, 0, 2.5 * work,
                                              run_attention_backward };

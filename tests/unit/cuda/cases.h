@@ -15,6 +15,7 @@ void cases_optimizer(struct pair *p);
 void cases_gemm(struct pair *p);
 void cases_expert_gemm(struct pair *p);
 void cases_attention(struct pair *p);
+void cases_attention_sums(struct pair *p);
 void cases_attention_run(struct pair *p);
 void cases_refusal(struct pair *p);
 

@@ -129,6 +129,20 @@ static void compare_all(struct pair *p, const struct shape *s, const struct tens
     pair_compare(p, what, &t->dqkv, ATTENTION_ALLOWED);
 }
 
+/* As the planner counts it: fp32 dq; for shared heads dk and dv at the width of the queries; where
+ * queries are a part of the sequence dk and dv once more; 256 bytes of the library's own. */
+static void judge_workspace(struct pair *p, const struct shape *s, const struct tensors *t)
+{
+    const struct backend *b = p->backends[DEVICE];
+    const struct attention a = forward_of(s, t, DEVICE);
+    int64_t bytes = 4 * t->q_width * s->sequences * s->tokens + 256;
+    if (s->heads > s->kv_heads)
+        bytes += 4 * t->q_width * s->sequences * (s->first_query + s->tokens);
+    if (s->key_tokens > s->tokens)
+        bytes += 4 * t->kv_width * s->sequences * s->key_tokens;
+    pair_figure(p, "workspace", (double)b->ops->attention_workspace_bytes(b, &a), (double)bytes, 0);
+}
+
 static bool run_library(struct pair *p, const struct shape *s, const struct tensors *t)
 {
     struct backend *b = p->backends[DEVICE];
@@ -203,6 +217,7 @@ void cases_attention(struct pair *p)
                   s->heads, s->kv_heads, s->head_dim, s->window ? ", window" : "",
                   s->key_tokens ? ", part" : "");
         struct tensors t = tensors_of(p, s);
+        judge_workspace(p, s, &t);
         if (!run_host(p, s, &t))
             continue;
         if (run_plain(p, s, &t)) {
@@ -221,13 +236,56 @@ void cases_attention(struct pair *p)
     }
 }
 
+/* Gathered keys: k beside v in a row, gradients of keys added to sums of their own. */
+static void add_to_sums(struct pair *p, const struct shape *s)
+{
+    pair_case(p, "attention_backward", "%d x %lld from %lld of %lld, %d/%d x %d, sums",
+              s->sequences, (long long)s->tokens, (long long)s->first_query,
+              (long long)s->key_tokens, s->heads, s->kv_heads, s->head_dim);
+    struct tensors t = tensors_of(p, s);
+    int64_t width = 2 * t.kv_width, rows = s->sequences * s->tokens;
+    struct array kv = pair_random(p, KIND_BF16, s->sequences * s->key_tokens * width, 1);
+    struct array sums = pair_random(p, KIND_FP32, s->sequences * s->key_tokens * width, 1);
+    struct array dq = pair_poison(p, KIND_BF16, rows * t.q_width);
+    for (int side = HOST; side < SIDES; side++) {
+        struct backend *b = p->backends[side];
+        struct attention_gradient g = backward_of(s, &t, side);
+        g.forward.k = kv.at[side];
+        g.forward.v = g.forward.k + t.kv_width;
+        g.forward.k_stride = g.forward.v_stride = g.sum_stride = width;
+        g.dq = dq.at[side];
+        g.dq_stride = t.q_width;
+        g.dk = g.dv = NULL;
+        g.dk_sum = sums.at[side];
+        g.dv_sum = g.dk_sum + t.kv_width;
+        if (!pair_ran(p, "forward", b->ops->attention(b, STREAM_COMPUTE, &g.forward, &p->diags)) ||
+            !pair_ran(p, "backward", b->ops->attention_backward(b, STREAM_COMPUTE, &g, &p->diags)))
+            return;
+    }
+    pair_compare(p, "o", &t.o, ATTENTION_ALLOWED);
+    pair_compare(p, "dq", &dq, ATTENTION_ALLOWED);
+    pair_compare(p, "dk dv", &sums, ATTENTION_ALLOWED);
+}
+
+void cases_attention_sums(struct pair *p)
+{
+    static const struct shape parts[] = {
+        { 1, 4, 2, 128, 128, 0, 256, 384 }, { 1, 4, 2, 128, 128, 0, 0, 512 },
+        { 2, 4, 2, 64, 64, 0, 128, 256 },   { 2, 4, 4, 128, 100, 0, 100, 400 },
+        { 1, 8, 1, 256, 96, 0, 288, 384 },  { 1, 8, 4, 128, 256, 0, 768, 1024 },
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        add_to_sums(p, &parts[i]);
+}
+
 /* A size at which blocks of keys and queries are many, library against plain on the device: the
  * host would take too long. */
 void cases_attention_run(struct pair *p)
 {
     static const struct shape large[] = { { 1, 8, 2, 128, 2048, 0, 0, 0 },
                                           { 1, 4, 1, 64, 3000, 0, 0, 0 },
-                                          { 1, 4, 2, 256, 1500, 0, 0, 0 } };
+                                          { 1, 4, 2, 256, 1500, 0, 0, 0 },
+                                          { 1, 8, 2, 128, 1024, 0, 1024, 3072 } };
     for (size_t i = 0; i < sizeof large / sizeof large[0]; i++) {
         const struct shape *s = &large[i];
         pair_case(p, "attention", "%lld, %d/%d x %d, plain judges", (long long)s->tokens, s->heads,

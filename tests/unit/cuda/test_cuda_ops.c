@@ -20,6 +20,7 @@ static const struct {
     { "gemm", cases_gemm },
     { "expert_gemm", cases_expert_gemm },
     { "attention", cases_attention },
+    { "attention_sums", cases_attention_sums },
     { "attention_run", cases_attention_run },
     { "refusal", cases_refusal },
 };
