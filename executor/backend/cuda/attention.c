@@ -120,8 +120,9 @@ static uint64_t plan_bytes(const struct attention_plan *plan)
     return ((uint64_t)plan->graph.workspace_bytes + 255) / 256 * 256;
 }
 
-/* The gradients' strides are not known yet: those of the fused projection, which v tells. The
- * plan's workspace does not depend on them. */
+/* The gradients' strides are not known yet: those of a fused projection without gates, and of dense
+ * rows where keys have sums. The plan's workspace does not depend on them; where they are right the
+ * plan serves the call as well. */
 uint64_t cuda_attention_workspace_bytes(const struct backend *b, const struct attention *a)
 {
     const struct cuda *c = (const struct cuda *)b;
@@ -129,10 +130,13 @@ uint64_t cuda_attention_workspace_bytes(const struct backend *b, const struct at
     if (!cuda_attention_planned(a) || check_attention(a, &ignored) != 0)
         return 0;
     struct attention_shape shape = shape_of(a);
-    shape.dq_stride = shape.dk_stride = shape.dv_stride = a->v_stride;
+    int64_t kv_width = (int64_t)a->kv_heads * a->head_dim;
+    bool has_sums = shape.key_rows > shape.queries;
+    shape.dq_stride = (int64_t)a->heads * a->head_dim + 2 * kv_width;
+    shape.dk_stride = shape.dv_stride = has_sums ? kv_width : shape.dq_stride;
     shape.dq_head_stride = a->head_dim;
     const struct attention_plan *plan = find_plan(c, &shape, true, &ignored);
-    uint64_t sums = shape.key_rows > shape.queries ? 2 * key_gradient_bytes(&shape) : 0;
+    uint64_t sums = has_sums ? 2 * key_gradient_bytes(&shape) : 0;
     return plan ? dq_bytes(&shape) + plan_bytes(plan) + sums : 0;
 }
 
