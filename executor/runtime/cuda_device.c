@@ -8,6 +8,7 @@
 #include <nccl.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 static const struct pos nowhere = { NULL, 0, 0 };
 
@@ -18,7 +19,7 @@ struct management_memory {
     unsigned long long total, reserved, free, used;
 };
 struct management {
-    void *library;
+    void *shared; /* the loaded library */
     int (*init)(void);
     int (*shutdown)(void);
     int (*driver_version)(char *ret, unsigned size);
@@ -36,25 +37,44 @@ static void find(void *library, const char *name, void *ret_function)
 static int management_open(struct management *m)
 {
     memset(m, 0, sizeof *m);
-    m->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!m->library)
+    m->shared = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!m->shared)
         return -1;
-    find(m->library, "nvmlInit_v2", &m->init);
-    find(m->library, "nvmlShutdown", &m->shutdown);
-    find(m->library, "nvmlSystemGetDriverVersion", &m->driver_version);
-    find(m->library, "nvmlDeviceGetHandleByPciBusId_v2", &m->by_bus);
-    find(m->library, "nvmlDeviceGetMemoryInfo_v2", &m->memory);
+    find(m->shared, "nvmlInit_v2", &m->init);
+    find(m->shared, "nvmlShutdown", &m->shutdown);
+    find(m->shared, "nvmlSystemGetDriverVersion", &m->driver_version);
+    find(m->shared, "nvmlDeviceGetHandleByPciBusId_v2", &m->by_bus);
+    find(m->shared, "nvmlDeviceGetMemoryInfo_v2", &m->memory);
     if (m->init && m->shutdown && m->driver_version && m->by_bus && m->memory && m->init() == 0)
         return 0;
-    (void)dlclose(m->library);
+    (void)dlclose(m->shared);
     return -1;
+}
+
+/* Bytes in use before this process takes any. A process that has just ended gives its memory back
+ * over some time: asked until two answers a quarter of a second apart agree, ten seconds at most.
+ */
+static uint64_t settled_use(const struct management *m, void *handle)
+{
+    const struct timespec pause = { .tv_nsec = 250000000 };
+    struct management_memory memory = { .version = sizeof memory | 2U << 24 };
+    uint64_t before = UINT64_MAX;
+
+    for (int i = 0; i < 40; i++) {
+        if (m->memory(handle, &memory) != 0)
+            return 0;
+        if (memory.used == before)
+            break;
+        before = memory.used;
+        (void)nanosleep(&pause, NULL);
+    }
+    return memory.used;
 }
 
 /* Without the library the driver stays unnamed and the device is taken for empty. */
 static void ask_management(struct cuda_device *device)
 {
     struct management m;
-    struct management_memory memory = { .version = sizeof memory | 2U << 24 };
     char bus[32] = "";
     void *handle = NULL;
 
@@ -63,10 +83,10 @@ static void ask_management(struct cuda_device *device)
     if (m.driver_version(device->driver, sizeof device->driver) != 0)
         device->driver[0] = '\0';
     if (cudaDeviceGetPCIBusId(bus, sizeof bus, device->index) == cudaSuccess &&
-        m.by_bus(bus, &handle) == 0 && m.memory(handle, &memory) == 0)
-        device->others_bytes = memory.used;
+        m.by_bus(bus, &handle) == 0)
+        device->others_bytes = settled_use(&m, handle);
     (void)m.shutdown();
-    (void)dlclose(m.library);
+    (void)dlclose(m.shared);
 }
 
 static int count_devices(int *ret, struct diag_list *reterr)

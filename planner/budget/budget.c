@@ -78,18 +78,32 @@ static uint64_t with_doubt(const struct timeline_result *t)
     return add_sat(t->peak, runtime_doubt_bytes(moving));
 }
 
+/* A device reserves routed tensors at the plan's bound whatever arrives: what its peak would be
+ * with all of that in use, less what is live, is slack. The host's memory is virtual until touched.
+ */
+static void add_slack(const struct timeline_result *at_bound, struct rank_budget *ret)
+{
+    uint64_t slack = at_bound->peak > ret->peak_bytes ? at_bound->peak - ret->peak_bytes : 0;
+    ret->item_bytes[ITEM_SLACK] = ret->item_max_bytes[ITEM_SLACK] = slack;
+    ret->category_bytes[CATEGORY_RUNTIME] = add_sat(ret->category_bytes[CATEGORY_RUNTIME], slack);
+    ret->peak_bytes = add_sat(ret->peak_bytes, slack);
+}
+
 /* One group from its stage and its loads. */
 static void group_compute(const struct budget_input *in, const struct stage *stage,
                           struct rows_received rows, struct rank_budget *ret)
 {
+    bool device = !in->hardware->host;
     struct timeline_request request = { in, stage, rows.point, NULL, NULL };
     struct timeline_result result, high;
-    timeline_walk_both(&request, rows.upper, &result, &high);
+    timeline_walk_both(&request, device ? dispatch_bound(in) : rows.upper, &result, &high);
     fill(&result, ret);
     ret->stage = stage->index;
     ret->routed_rows = rows.point;
     ret->routed_rows_upper = rows.upper;
     ret->peak_upper_bytes = with_doubt(&high);
+    if (device)
+        add_slack(&high, ret);
 }
 
 static int ranks_a_stage(const struct layout *l)
@@ -191,6 +205,13 @@ static void measured_compute(const struct budget_input *in, struct rank_budget *
     ret->ep_coordinate = ep_coordinate(l, rank);
     ret->routed_rows = ret->routed_rows_upper = fullest;
     ret->peak_upper_bytes = with_doubt(&result);
+    if (in->hardware->host)
+        return;
+    struct timeline_result at_bound;
+    request = (struct timeline_request){ in, &stage, dispatch_bound(in), NULL, NULL };
+    timeline_walk(&request, NULL, &at_bound);
+    add_slack(&at_bound, ret);
+    ret->peak_upper_bytes = with_doubt(&at_bound);
 }
 
 static void find_worst(struct budget *ret)

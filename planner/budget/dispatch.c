@@ -6,6 +6,14 @@
 #include <limits.h>
 
 static const double bound_quantile = 0.9999;
+/* A router's own choices follow no profile: at random weights one rank of two was seen to receive
+ * 1.29 times the mean in a layer. */
+static const double natural_room = 2;
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
 
 static struct routing_shape routing_shape_of(const struct budget_input *in)
 {
@@ -101,5 +109,7 @@ uint64_t dispatch_bound(const struct budget_input *in)
     struct routing_load load;
     routing_load(&in->routing, &shape, -1, bound_quantile, &load);
     uint64_t upper = mul_sat(load.upper_rows, etp);
+    if (in->routing.kind == ROUTING_NATURAL)
+        upper = larger(upper, mul_sat((uint64_t)(natural_room * load.mean_rows), etp));
     return upper < bound ? upper : bound;
 }

@@ -4,7 +4,7 @@
 #include "base/checked.h"
 
 /* Offsets planned for tensors that come and go leave gaps; modelled as one hundredth of what comes
- * and goes. In the upper estimate only: the point estimate has no slack. */
+ * and goes. In the upper estimate only. */
 enum { PACKING_SHARE = 100 };
 
 void runtime_add(const struct budget_input *in, uint64_t *items)
