@@ -96,7 +96,7 @@ static void group_compute(const struct budget_input *in, const struct stage *sta
     bool device = !in->hardware->host;
     struct timeline_request request = { in, stage, rows.point, NULL, NULL };
     struct timeline_result result, high;
-    timeline_walk_both(&request, device ? dispatch_bound(in) : rows.upper, &result, &high);
+    timeline_walk_both(&request, device ? dispatch_reserved(in) : rows.upper, &result, &high);
     fill(&result, ret);
     ret->stage = stage->index;
     ret->routed_rows = rows.point;
@@ -208,7 +208,7 @@ static void measured_compute(const struct budget_input *in, struct rank_budget *
     if (in->hardware->host)
         return;
     struct timeline_result at_bound;
-    request = (struct timeline_request){ in, &stage, dispatch_bound(in), NULL, NULL };
+    request = (struct timeline_request){ in, &stage, dispatch_reserved(in), NULL, NULL };
     timeline_walk(&request, NULL, &at_bound);
     add_slack(&at_bound, ret);
     ret->peak_upper_bytes = with_doubt(&at_bound);

@@ -113,3 +113,21 @@ uint64_t dispatch_bound(const struct budget_input *in)
         upper = larger(upper, mul_sat((uint64_t)(natural_room * load.mean_rows), etp));
     return upper < bound ? upper : bound;
 }
+
+/* Rows that a device reserves: the bound, or under chunks the sum of each chunk's own. Every chunk
+ * has room for the load of its tokens at the bound's quantile; of a router's own choices, for its
+ * part of the layer's. */
+uint64_t dispatch_reserved(const struct budget_input *in)
+{
+    const struct layout *l = &in->choices->layout;
+    uint64_t bound = dispatch_bound(in), n = (uint64_t)chunk_count(in);
+    if (n == 1 || l->ep == 1 || in->model->moe.experts == 0 ||
+        in->routing.kind == ROUTING_NATURAL || in->choices->primitives.moe != MOE_CHUNKED)
+        return bound;
+    struct routing_shape shape = routing_shape_of(in);
+    struct routing_load load;
+    shape.tokens = div_up(shape.tokens, n);
+    routing_load(&in->routing, &shape, -1, bound_quantile, &load);
+    uint64_t chunk = mul_sat(load.upper_rows, (uint64_t)l->etp);
+    return mul_sat(n, chunk < bound ? chunk : bound);
+}

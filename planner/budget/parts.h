@@ -66,6 +66,7 @@ struct rows_received {
 struct rows_received dispatch_rows(const struct budget_input *in, int ep_rank);
 void dispatch_init(const struct budget_input *in, uint64_t received, struct dispatch *ret);
 uint64_t dispatch_bound(const struct budget_input *in);
+uint64_t dispatch_reserved(const struct budget_input *in);
 
 /* working.c - widths and rows of the liveness tables. */
 void working_shape(const struct budget_input *in, uint64_t received, struct residency_shape *ret);
