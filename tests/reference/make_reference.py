@@ -121,7 +121,12 @@ def one_step(make, config, weights, tokens, dtype, forced):
 def trajectory(make, config, weights, steps):
     model = make(config)
     model.load_state_dict(weights)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=BETAS, eps=EPSILON, weight_decay=DECAY)
+    # As the executor has it: norms do not decay.
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    norms = [p for p in model.parameters() if p.dim() <= 1]
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": DECAY}, {"params": norms, "weight_decay": 0.0}],
+        lr=RATE, betas=BETAS, eps=EPSILON)
     losses = []
     for tokens in steps:
         loss, _ = loss_of(model, tokens)

@@ -9,9 +9,7 @@
  * it, in every step; a rate of AdamW that is wrong by a tenth breaks it in ten steps. Training
  * adds: a step moves an element by about the rate in the direction of its gradient's sign, so a
  * gradient that is right to 1 % goes wrong only where it is near zero and matters least.
- * transformers decays norms too and the executor does not: 3e-5 of a norm a step, which was seen to
- * move no loss by more than a sixth of the bound.
- */
+ * Neither side decays norms. */
 #include "executor/runtime/replay.h"
 #include "executor/runtime/weights.h"
 #include "tests/unit/executor/step_fixture.h"
