@@ -4,9 +4,9 @@
 
 #include <stddef.h>
 
-/* The candidate that begins with `word` (of several the shortest, but a single letter counts for one
- * candidate only); else the closest by edit distance (transpositions count one), or NULL when none
- * is within half the word's length (at least 1). names: count entries. */
+/* The candidate that begins with `word` (of several the shortest, but a single letter counts for
+ * one candidate only); else the closest by edit distance (transpositions count one), or NULL when
+ * none is within half the word's length (at least 1). names: count entries. */
 const char *text_nearest(const char *word, const char *const *names, size_t count);
 
 /* Copies at most size - 1 bytes and terminates; returns -1 when the text was cut. */

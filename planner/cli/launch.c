@@ -81,8 +81,9 @@ int launch_find_executor(const char *backend, char *ret, size_t size, struct dia
     if (strcmp(backend, "host") == 0)
         return diag_hint(reterr, "it is built where MPI and OpenBLAS are: install Debian's "
                                  "libopenmpi-dev and libopenblas-pthread-dev, then build again");
-    return diag_hint(reterr, "it is built where CUDA, cuDNN, NCCL and MPI are (meson's option cuda); "
-                             "--backend host runs small models on local processes");
+    return diag_hint(reterr,
+                     "it is built where CUDA, cuDNN, NCCL and MPI are (meson's option cuda); "
+                     "--backend host runs small models on local processes");
 }
 
 int launch_find_mpirun(char *ret, size_t size, struct diag_list *reterr)

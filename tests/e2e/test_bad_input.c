@@ -88,7 +88,8 @@ static const struct bad_input bad_inputs[] = {
     { "run_wrong_options", 2,
       "\"$RANKFIT\" run " RUNNABLE " --steps 0 --seed x --data nosuch.txt --data-format utf8" },
     { "run_beyond_backend", 2,
-      "\"$RANKFIT\" run " SMALL " --set tp=2 --set offload=optimizer --set hardware.memory_bytes=16GB" },
+      "\"$RANKFIT\" run " SMALL
+      " --set tp=2 --set offload=optimizer --set hardware.memory_bytes=16GB" },
     { "run_other_world", 2,
       WITH_PLAN "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 \"$RANKFIT\" run $TMP/plan.yaml" },
     { "run_without_mpi", 3,
