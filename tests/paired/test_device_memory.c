@@ -17,11 +17,11 @@
 
 #include <cmocka.h>
 
-enum { LEAST_ROWS = 25 };
+enum { LEAST_ROWS = 46 };
 
-/* Open: under chunks of balanced load packing leaves 0.6 GB between tensors, which no item predicts
- * yet. */
-static const char beyond_bound[] = "moe2-cp2-128k.json";
+/* Open: under chunks of balanced load packing leaves 0.3 to 0.6 GB between tensors, which no item
+ * predicts yet; these rows are held to one and a half times the bound. */
+static const char *const beyond_bound[] = { "moe2-cp2-128k.json", "moe2-2layers-64k.json" };
 
 /* The part of a stored row as a file of its own, which the readers take. */
 static void write_part(const json_t *row, const char *key, char *ret_path, size_t size)
@@ -39,7 +39,10 @@ static double bound_of(const char *name, const struct compared_rank *rank,
     double device = (double)rank->device.measured_bytes;
     double moving = device - (double)budget->category_bytes[CATEGORY_STATIC];
     double bound = fmax(fmax(0.01 * device, 0.03 * moving), 64.0 * 1048576.0);
-    return strcmp(name, beyond_bound) == 0 ? 1.5 * bound : bound;
+    for (size_t i = 0; i < sizeof beyond_bound / sizeof *beyond_bound; i++)
+        if (strcmp(name, beyond_bound[i]) == 0)
+            return 1.5 * bound;
+    return bound;
 }
 
 static void judge(const char *name, struct prediction *prediction,

@@ -43,6 +43,16 @@ if [ "$gpus" -eq 1 ]; then
     row dense1-32k --model qwen3-0.6b --seq 32K $full
     row dense1-16k-none --model qwen3-0.6b --seq 16K --set recompute=none
     row oss1-16k $oss --set model.layers=3 --seq 16K $full
+    row moe1-1layer-128k $moe --set model.layers=1 --seq 128K $full
+    row moe1-1layer-64k-none $moe --set model.layers=1 --seq 64K --set recompute=none
+    row moe1-1layer-full-loss $moe --set model.layers=1 --seq 32K --set loss=full $full
+    row moe1-1layer-batch4 $moe --set model.layers=1 --seq 16K --micro-batch 4 $full
+    row moe1-2layers-none-chunks $moe --set model.layers=2 --seq 64K --set recompute=none --set moe=chunked --set moe_chunks=4
+    row oss1-1layer-64k $oss --set model.layers=1 --seq 64K $full
+    row dense1-32k-none --model qwen3-0.6b --seq 32K --set recompute=none
+    row dense1-32k-full-loss --model qwen3-0.6b --seq 32K --set loss=full $full
+    row dense1-64k --model qwen3-0.6b --seq 64K --set recompute=full --set recompute_layers=14
+    row moe1-8layers $moe --set model.layers=8 --seq 8K $full
 else
     row moe2-32k $moe --set model.layers=6 --seq 32K --set ep=2 $full --set moe=plain
     row moe2-32k-chunks $moe --set model.layers=6 --seq 32K --set ep=2 $full --set moe=chunked --set moe_chunks=2
@@ -58,4 +68,13 @@ else
     row moe2-full-loss $moe --set model.layers=6 --seq 16K --set ep=2 --set loss=full $full
     row dense2-32k --model qwen3-0.6b --seq 32K $full --set sharding=fsdp
     row oss2-16k $oss --set model.layers=6 --seq 16K --set ep=2 $full
+    row moe2-2layers-64k $moe --set model.layers=2 --seq 64K --set ep=2 $full
+    row moe2-2layers-128k-cp2 $moe --set model.layers=2 --seq 128K --set ep=2 --set cp=2 --set moe=plain $full
+    row moe2-2layers-hot $moe --set model.layers=2 --seq 64K --set ep=2 --routing 80:4 --set moe=plain $full
+    row moe2-2layers-none $moe --set model.layers=2 --seq 32K --set ep=2 --set recompute=none --set moe=plain
+    row moe2-2layers-full-loss $moe --set model.layers=2 --seq 32K --set ep=2 --set loss=full --set moe=plain $full
+    row dense2-64k-cp2 --model qwen3-0.6b --seq 64K --set cp=2 --set recompute=full
+    row dense2-32k-none --model qwen3-0.6b --seq 32K --set recompute=none --set sharding=zero1
+    row moe2-32k-natural-chunks $moe --set model.layers=6 --seq 32K --set ep=2 --set moe=chunked --set moe_chunks=2 $full --routing natural
+    row moe2-32k-cp2 $moe --set model.layers=6 --seq 32K --set ep=2 --set cp=2 $full --set moe=plain
 fi
