@@ -66,6 +66,12 @@ static const struct key_capability host_keys[] = {
     { "vocab_group", { "1" } },
 };
 
+/* One row a backend, beside what both run: copy engines are a GPU's. */
+static const struct key_capability own_keys[BACKEND_COUNT] = {
+    [BACKEND_HOST] = { "exchange", { "sm" } },
+    [BACKEND_CUDA] = { "exchange", { "sm", "copy" } },
+};
+
 static const struct model_limit host_limits[] = {
     { "linear attention (gated delta net)", has_linear_attention },
     { "experts stored as one tensor", has_stacked_experts },
@@ -114,6 +120,8 @@ int capability_check(enum backend backend, const struct model *model, const stru
     for (size_t i = 0; i < runs->key_count; i++)
         if (check_key(backend, &runs->keys[i], choices, reterr))
             rc = -1;
+    if (check_key(backend, &own_keys[backend], choices, reterr))
+        rc = -1;
     for (size_t i = 0; i < runs->limit_count; i++) {
         if (!runs->limits[i].present(model))
             continue;

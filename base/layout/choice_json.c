@@ -104,6 +104,21 @@ json_t *choices_primitives_json(const struct choices *choices)
     return ret;
 }
 
+void choices_drop_younger(const struct choices *choices, json_t *primitives)
+{
+    const struct choices usual = { .primitives = primitives_default() };
+
+    for (size_t row = 0; row < choice_key_count; row++) {
+        char text[VALUE_TEXT], standard[VALUE_TEXT];
+        if (!choice_keys[row].younger)
+            continue;
+        choice_format(choices, (int)row, text, sizeof text);
+        choice_format(&usual, (int)row, standard, sizeof standard);
+        if (!strcmp(text, standard))
+            json_object_del(primitives, choice_keys[row].key);
+    }
+}
+
 /* The value as --set would write it: a scalar as it stands, a list joined by commas. */
 static int value_text(const struct choice_key *key, const struct node *node, char *ret, size_t size,
                       struct diag_list *reterr)

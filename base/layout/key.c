@@ -7,17 +7,24 @@
 
 #define LAYOUT_INT(name, low, high, help_text)                                                     \
     {                                                                                              \
-#name, KEY_INT, offsetof(struct choices, layout.name), low, high, NULL, 0, true, help_text \
+#name, KEY_INT, offsetof(struct choices, layout.name), low, high, NULL, 0, true,           \
+            help_text, false                                                                       \
     }
 #define PRIMITIVE(name, type, low, high, help_text)                                                \
     {                                                                                              \
 #name, type, offsetof(struct choices, primitives.name), low, high, NULL, 0, false,         \
-            help_text                                                                              \
+            help_text, false                                                                       \
     }
 #define PRIMITIVE_NAMED(name, type, names, count, help_text)                                       \
     {                                                                                              \
 #name, type, offsetof(struct choices, primitives.name), 0, 0, names, count, false,         \
-            help_text                                                                              \
+            help_text, false                                                                       \
+    }
+/* Those that came after plan files were about. */
+#define YOUNGER_NAMED(name, type, names, count, help_text)                                         \
+    {                                                                                              \
+#name, type, offsetof(struct choices, primitives.name), 0, 0, names, count, false,         \
+            help_text, true                                                                        \
     }
 
 enum { ALL = -1, MAX_DEGREE = LAYOUT_MAX_RANKS };
@@ -33,7 +40,7 @@ const struct choice_key choice_keys[] = {
     LAYOUT_INT(e_fsdp, 1, MAX_DEGREE, "ranks that share one copy of the expert state, beside ep"),
     LAYOUT_INT(micro_batch, 1, 1 << 20, "sequences in one micro-batch of one data-parallel rank"),
     { "stage_layers", KEY_COUNT_LIST, offsetof(struct choices, layout.stage_layers), 1, 4096, NULL,
-      0, true, "layers of each pipeline stage, first to last, separated by commas" },
+      0, true, "layers of each pipeline stage, first to last, separated by commas", false },
     PRIMITIVE_NAMED(sharding, KEY_ENUM, sharding_names, SHARDING_COUNT,
                     "what the shard groups split: nothing, master and moments, or all state"),
     PRIMITIVE_NAMED(grad_dtype, KEY_ENUM, dtype_names, DTYPE_COUNT, "dtype of gradients"),
@@ -68,6 +75,8 @@ const struct choice_key choice_keys[] = {
               "ranks that share the vocabulary under ring_dtp; 1: none"),
     PRIMITIVE(vocab_strip, KEY_INT, 0, 1 << 28,
               "vocabulary entries linear_ce visits at a time, each twice; 0: all, in one visit"),
+    YOUNGER_NAMED(exchange, KEY_ENUM, exchange_names, EXCHANGE_COUNT,
+                  "what moves the rows of an expert exchange: kernels, or the copy engines"),
 };
 const size_t choice_key_count = sizeof choice_keys / sizeof *choice_keys;
 _Static_assert(sizeof choice_keys / sizeof *choice_keys <= CHOICE_KEYS_MAX, "one bit a key");

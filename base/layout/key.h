@@ -39,6 +39,9 @@ struct choice_key {
     int name_count;
     bool in_layout; /* printed under "layout" in plans, else under "primitives" */
     const char *help;
+    /* A primitive that plans of an earlier version lack; at its default it stays out of the digest,
+     * so that those plans keep theirs. */
+    bool younger;
 };
 extern const struct choice_key choice_keys[];
 extern const size_t choice_key_count;
@@ -79,6 +82,8 @@ void choice_format(const struct choices *choices, int row, char *ret, size_t siz
  */
 json_t *choices_layout_json(const struct choices *choices);
 json_t *choices_primitives_json(const struct choices *choices);
+/* Takes younger keys at their defaults out of what choices_primitives_json gave. */
+void choices_drop_younger(const struct choices *choices, json_t *primitives);
 int choices_from_nodes(const struct node *layout, const struct node *primitives,
                        struct choices *ret, struct diag_list *reterr);
 

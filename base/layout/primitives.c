@@ -22,6 +22,9 @@ const char *const moe_names[MOE_COUNT] = {
     [MOE_CHUNKED] = "chunked",
     [MOE_CAPPED] = "capped",
 };
+const char *const exchange_names[EXCHANGE_COUNT] = {
+    [EXCHANGE_SM] = "sm", [EXCHANGE_COPY] = "copy"
+};
 const char *const context_names[CONTEXT_COUNT] = {
     [CONTEXT_NONE] = "none", [CONTEXT_ALLGATHER_KV] = "allgather_kv", [CONTEXT_ULYSSES] = "ulysses",
     [CONTEXT_RING] = "ring", [CONTEXT_HIERARCHICAL] = "hierarchical",

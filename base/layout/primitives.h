@@ -18,6 +18,7 @@ enum dtype { DTYPE_BF16, DTYPE_FP32, DTYPE_COUNT };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_COUNT };
 enum loss { LOSS_FULL, LOSS_LINEAR_CE, LOSS_RING_DTP, LOSS_COUNT };
 enum moe_schedule { MOE_PLAIN, MOE_CHUNKED, MOE_CAPPED, MOE_COUNT };
+enum exchange { EXCHANGE_SM, EXCHANGE_COPY, EXCHANGE_COUNT };
 enum context {
     CONTEXT_NONE,
     CONTEXT_ALLGATHER_KV,
@@ -45,7 +46,8 @@ struct primitives {
     enum moe_schedule moe;
     int moe_chunks; /* 1 under plain */
     uint64_t moe_cap_tokens;
-    int wgrad_delay; /* chunks, or WGRAD_DELAY_ALL */
+    int wgrad_delay;        /* chunks, or WGRAD_DELAY_ALL */
+    enum exchange exchange; /* what moves routed rows between ranks: SMs or copy engines */
     enum context context;
     enum linear_context linear_context;
     int prefetch_units;      /* units gathered ahead of use: 0 or more */
@@ -63,6 +65,7 @@ extern const char *const dtype_names[DTYPE_COUNT];
 extern const char *const recompute_names[RECOMPUTE_COUNT];
 extern const char *const loss_names[LOSS_COUNT];
 extern const char *const moe_names[MOE_COUNT];
+extern const char *const exchange_names[EXCHANGE_COUNT];
 extern const char *const context_names[CONTEXT_COUNT];
 extern const char *const linear_context_names[LINEAR_CONTEXT_COUNT];
 extern const char *const offload_names[OFFLOAD_COUNT]; /* bit i is called offload_names[i] */

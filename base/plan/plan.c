@@ -90,6 +90,8 @@ static uint64_t fnv1a(const char *text)
 void plan_seal(struct plan *plan)
 {
     json_t *inputs = inputs_to_json(plan, json_object());
+    json_t *recommended = json_object_get(inputs, "recommended");
+    choices_drop_younger(&plan->choices, json_object_get(recommended, "primitives"));
     char *text = json_dumps(inputs, JSON_COMPACT | JSON_SORT_KEYS);
 
     (void)snprintf(plan->digest, sizeof plan->digest, "%016" PRIx64, fnv1a(text ? text : ""));
