@@ -15,7 +15,11 @@
 
 #define ROW(key, type, min, max, required, unit, meaning)                                          \
     {                                                                                              \
-#key, type, offsetof(struct hardware, key), min, max, required, unit, meaning              \
+#key, type, offsetof(struct hardware, key), min, max, required, unit, meaning, false       \
+    }
+#define FINE(key, min, max, unit, meaning)                                                         \
+    {                                                                                              \
+#key, HARDWARE_REAL, offsetof(struct hardware, key), min, max, false, unit, meaning, true  \
     }
 #define RATE(key, required, meaning)                                                               \
     ROW(key, HARDWARE_REAL, 1e8, 1e14, required, BYTE_RATE, meaning)
@@ -66,6 +70,27 @@ const struct hardware_key hardware_keys[] = {
     HELD(channel_bytes, true, "buffers of one ring channel"),
     ROW(ring_channels, HARDWARE_INT, 0, 64, true, "channels", "channels of a ring collective"),
     HELD(exchange_peer_bytes, true, "buffers for each peer of a communicator that exchanges"),
+    FINE(gemm_call_seconds, 0, 0.01, SECONDS, "a dense matmul, beside its FLOPs and bytes"),
+    FINE(gemm_traffic_share, 0, 4, FRACTION,
+         "of a dense matmul's operands at the memory's rate, added to its FLOPs"),
+    FINE(expert_gemm_call_seconds, 0, 0.01, SECONDS,
+         "one expert's matmul, beside its FLOPs and bytes"),
+    FINE(expert_gemm_traffic_share, 0, 4, FRACTION,
+         "of the experts' operands at the memory's rate, added to their FLOPs"),
+    FINE(attention_head64_factor, 0.05, 4, FRACTION, "attention forward, head dim 64 over 128"),
+    FINE(attention_head256_factor, 0.05, 4, FRACTION, "attention forward, head dim 256 over 128"),
+    FINE(attention_backward_head64_factor, 0.05, 4, FRACTION,
+         "attention backward, head dim 64 over 128"),
+    FINE(attention_backward_head256_factor, 0.05, 4, FRACTION,
+         "attention backward, head dim 256 over 128"),
+    FINE(attention_half_tokens, 0, 65536, "tokens",
+         "sequence at which attention reaches half of its efficiency"),
+    FINE(elementwise_call_seconds, 0, 0.01, SECONDS, "an elementwise kernel, beside its bytes"),
+    FINE(optimizer_efficiency, 0.01, 1, FRACTION, "AdamW's passes, of the memory's rate"),
+    FINE(scatter_efficiency, 0.01, 1, FRACTION, "reduce-scatter, of the link"),
+    FINE(exchange_latency_seconds, 0, 0.01, SECONDS, "least time of one all-to-all"),
+    FINE(host_link_both_bytes_per_second, 1e8, 1e14, BYTE_RATE,
+         "to and from pinned host memory at once, each direction, a GPU"),
 };
 const size_t hardware_key_count = sizeof hardware_keys / sizeof *hardware_keys;
 
@@ -367,13 +392,15 @@ static json_t *value_json(const struct hardware *hardware, const struct hardware
     return NULL;
 }
 
-/* What a host's file left out stays out: a zero there means unknown, and is out of range. */
+/* What a host's file left out stays out: a zero there means unknown, and is out of range. So does
+ * a fine key that is 0, as absent ones are. */
 static bool is_said(const struct hardware *hardware, const struct hardware_key *key)
 {
     static const char zeros[sizeof(double)];
     size_t size = key->type == HARDWARE_INT ? sizeof(int) : sizeof(double);
 
-    if (key->type == HARDWARE_TEXT || key->type == HARDWARE_BOOL || in_range(key, 0.0))
+    if (key->type == HARDWARE_TEXT || key->type == HARDWARE_BOOL ||
+        (!key->fine && in_range(key, 0.0)))
         return true;
     return memcmp(field_of(hardware, key), zeros, size) != 0;
 }

@@ -53,6 +53,20 @@ struct hardware {
     uint64_t channel_bytes; /* one ring channel's buffers */
     int ring_channels;
     uint64_t exchange_peer_bytes; /* all-to-all buffers for each peer */
+
+    /* Finer figures of step time, as `calibrate` fits them; 0: not said, and without effect.
+     * A product takes call_seconds + FLOPs / rate + traffic_share * bytes / memory rate. */
+    double gemm_call_seconds, gemm_traffic_share;
+    double expert_gemm_call_seconds, expert_gemm_traffic_share; /* a call: one expert's product */
+    /* Efficiencies at head dims 64 and 256 over that at 128; at s tokens, s / (s + half). */
+    double attention_head64_factor, attention_head256_factor;
+    double attention_backward_head64_factor, attention_backward_head256_factor;
+    double attention_half_tokens;
+    double elementwise_call_seconds;        /* one elementwise kernel, beside its bytes */
+    double optimizer_efficiency;            /* AdamW's passes, of memory bandwidth */
+    double scatter_efficiency;              /* reduce-scatter, where not gather_efficiency */
+    double exchange_latency_seconds;        /* all-to-all, where not the collective one */
+    double host_link_both_bytes_per_second; /* each way when both directions are busy */
 };
 
 /* One value of the file: key, where it goes, range, unit and meaning. The table feeds reader,
@@ -67,6 +81,7 @@ struct hardware_key {
     double min, max;
     bool required; /* for a GPU; `host` may omit all but its name */
     const char *unit, *meaning;
+    bool fine; /* 0 means not said, and is left out of plans, whose digests so outlive new keys */
 };
 extern const struct hardware_key hardware_keys[];
 extern const size_t hardware_key_count;

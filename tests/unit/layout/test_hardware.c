@@ -198,6 +198,30 @@ static void set_by_key(void **state)
     json_round_trip(&h);
 }
 
+/* A file that says no fine key is written as it was before there were any; what is said comes back,
+ * and what is not said stays out. */
+static void fine_keys_are_written_where_said(void **state)
+{
+    struct hardware h = { 0 };
+    struct diag_list errors = { 0 };
+    const struct pos none = { 0 };
+    (void)state;
+
+    assert_int_equal(read_text(gpu_text, &h, &errors), 0);
+    json_t *before = hardware_to_json(&h);
+    for (size_t i = 0; i < hardware_key_count; i++)
+        if (hardware_keys[i].fine)
+            assert_null(json_object_get(before, hardware_keys[i].key));
+    assert_int_equal(hardware_set(&h, "gemm_call_seconds", "3e-6", none, &errors), 0);
+    assert_int_equal(hardware_set(&h, "attention_head64_factor", "0.8", none, &errors), 0);
+    assert_int_equal(hardware_set(&h, "host_link_both_bytes_per_second", "35", none, &errors), -1);
+    json_t *after = hardware_to_json(&h);
+    assert_int_equal(json_object_size(after), json_object_size(before) + 2);
+    json_round_trip(&h);
+    json_decref(before);
+    json_decref(after);
+}
+
 /* {value, source, confidence} for each key of a shipped file. */
 static void check_sources(const char *path)
 {
@@ -289,6 +313,7 @@ int main(void)
         cmocka_unit_test(sparse_peaks_are_suspected),
         cmocka_unit_test(malformed_files_are_refused),
         cmocka_unit_test(set_by_key),
+        cmocka_unit_test(fine_keys_are_written_where_said),
         cmocka_unit_test(shipped_files_are_complete),
         cmocka_unit_test(communicators_add_up_to_the_measured),
         cmocka_unit_test(host_detects_its_memory),
