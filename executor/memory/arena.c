@@ -31,7 +31,7 @@ struct arena {
     uint32_t first_given_bad; /* index + 1 of a give out of sequence, not yet reported */
     bool dry, marked, failed;
     void *block;
-    uint64_t extent;
+    uint64_t extent, limit; /* limit 0: none */
     long fail_at;
     struct ledger ledger;
 };
@@ -96,10 +96,16 @@ static int fail(struct arena *arena, enum owner owner, const char *what, uint64_
 /* The same for the whole: every tensor of setup and step in one reservation. */
 static int fail_whole(struct arena *arena, const char *what, struct diag_list *reterr)
 {
-    char extent[32], live[200];
+    const struct arena_source *source = &arena->source;
+    char extent[32], number[32], there[48] = "", live[200];
     describe_live(arena, live, sizeof live);
-    (void)diag_error(reterr, nowhere, "%s: %s bytes for setup and step together", what,
-                     units_format_count(extent, sizeof extent, arena->extent));
+    if (source->available)
+        (void)snprintf(
+            there, sizeof there, ", %s there",
+            units_format_count(number, sizeof number, source->available(source->context)));
+    (void)diag_error(reterr, nowhere,
+                     "memory for the arena: %s: %s bytes wanted for setup and step together%s",
+                     what, units_format_count(extent, sizeof extent, arena->extent), there);
     return diag_hint(reterr, "resident, in bytes: %s", live);
 }
 
@@ -178,6 +184,12 @@ static struct take *replayed_take(struct arena *arena, enum owner owner, uint64_
     return take;
 }
 
+/* The ledger never goes beyond the limit: residents are judged before it opens. */
+static bool beyond_limit(const struct arena *arena, uint64_t bytes)
+{
+    return arena->limit > 0 && bytes > arena->limit - arena->ledger.live;
+}
+
 int arena_take(struct arena *arena, enum owner owner, uint64_t bytes, uint64_t capacity_bytes,
                struct buffer *ret, struct diag_list *reterr)
 {
@@ -195,6 +207,9 @@ int arena_take(struct arena *arena, enum owner owner, uint64_t bytes, uint64_t c
         return -1;
     arena->next++;
     arena->event++;
+    if (beyond_limit(arena, rounded(bytes)))
+        return fail(arena, owner, "beyond what this rank may hold", bytes,
+                    arena->limit - arena->ledger.live, reterr);
     take->owner_now = owner;
     take->live = true;
     take->live_bytes = rounded(bytes);
@@ -283,13 +298,29 @@ static int place(struct arena *arena)
     return status;
 }
 
+/* What is resident is live at every moment; the first that is too much is told. */
+static int check_residents(struct arena *arena, struct diag_list *reterr)
+{
+    uint64_t live = 0;
+    for (uint32_t i = 0; i < arena->mark && arena->limit > 0; i++) {
+        const struct take *take = &arena->takes[i];
+        if (!take->live)
+            continue;
+        if (take->live_bytes > arena->limit - live)
+            return fail(arena, take->owner_now, "beyond what this rank may hold", take->live_bytes,
+                        arena->limit - live, reterr);
+        live += take->live_bytes;
+    }
+    return 0;
+}
+
 int arena_pack(struct arena *arena, struct diag_list *reterr)
 {
     if (!arena->marked) {
         arena->mark = arena->count;
         arena->mark_event = arena->event;
     }
-    if (check_lifetimes(arena, reterr))
+    if (check_lifetimes(arena, reterr) || check_residents(arena, reterr))
         return -1;
     if (place(arena))
         return fail_whole(arena, "no host memory to lay the tensors out", reterr);
@@ -298,7 +329,7 @@ int arena_pack(struct arena *arena, struct diag_list *reterr)
     if (arena->extent > 0) {
         arena->block = arena->source.reserve(arena->source.context, arena->extent);
         if (!arena->block)
-            return fail_whole(arena, "the one reservation cannot be had", reterr);
+            return fail_whole(arena, "it cannot be had", reterr);
     }
     arena->dry = false;
     for (uint32_t i = 0; i < arena->mark; i++)
@@ -326,6 +357,11 @@ void arena_record(const struct arena *arena, struct arena_record *ret)
 void arena_record_reset(struct arena *arena)
 {
     ledger_reset(&arena->ledger);
+}
+
+void arena_limit(struct arena *arena, uint64_t bytes)
+{
+    arena->limit = bytes;
 }
 
 void arena_fail_at(struct arena *arena, long n)

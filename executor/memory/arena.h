@@ -23,6 +23,7 @@ struct arena_source {
     void *(*reserve)(void *context, uint64_t bytes); /* NULL when it cannot be had */
     void (*release)(void *context, void *block, uint64_t bytes);
     void *context;
+    uint64_t (*available)(void *context); /* what could be had now; NULL: nobody knows */
 };
 
 /* A taken tensor. data is NULL during the dry pass. A zeroed buffer is valid and holds nothing. */
@@ -75,6 +76,11 @@ struct arena_record {
 };
 void arena_record(const struct arena *arena, struct arena_record *ret);
 void arena_record_reset(struct arena *arena);
+
+/* At most `bytes` are live at a time, residents included; a take beyond them fails. For memory that
+ * is used only where it is touched, so that the reservation itself costs nothing; a device limits
+ * what can be reserved. 0: no limit. */
+void arena_limit(struct arena *arena, uint64_t bytes);
 
 /* Test hook: the n-th take from now fails (n from 1; 0 never). */
 void arena_fail_at(struct arena *arena, long n);

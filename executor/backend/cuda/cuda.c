@@ -19,9 +19,16 @@ static void release(void *context, void *block, uint64_t bytes)
     (void)cudaFree(block);
 }
 
+static uint64_t available(void *context)
+{
+    size_t left = 0, all = 0;
+    (void)context;
+    return cudaMemGetInfo(&left, &all) == cudaSuccess ? left : 0;
+}
+
 static struct arena_source arena_source(struct backend *b)
 {
-    return (struct arena_source){ reserve, release, b };
+    return (struct arena_source){ reserve, release, b, available };
 }
 
 static uint64_t workspace_bytes(const struct backend *b)

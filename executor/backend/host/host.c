@@ -26,7 +26,7 @@ static void release(void *context, void *block, uint64_t bytes)
 static struct arena_source arena_source(struct backend *b)
 {
     (void)b;
-    return (struct arena_source){ reserve, release, NULL };
+    return (struct arena_source){ .reserve = reserve, .release = release };
 }
 
 static uint64_t workspace_bytes(const struct backend *b)

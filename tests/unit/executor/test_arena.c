@@ -36,7 +36,9 @@ static void counted_release(void *context, void *block, uint64_t bytes)
 
 static struct arena *open_arena(struct counted *c)
 {
-    const struct arena_source source = { counted_reserve, counted_release, c };
+    const struct arena_source source = { .reserve = counted_reserve,
+                                         .release = counted_release,
+                                         .context = c };
     struct arena *arena = arena_open(&source);
     assert_non_null(arena);
     return arena;
@@ -358,13 +360,90 @@ static void test_pack_refuses(void **state)
     arena = open_arena(&c); /* more than the source has */
     assert_int_equal(arena_take(arena, OWNER_MASTER, 1025, 1025, &a, &diags), 0);
     assert_int_equal(arena_pack(arena, &diags), -1);
-    assert_string_equal(diags.items[2].what, "the one reservation cannot be had: 1,280 bytes for "
-                                             "setup and step together");
+    assert_string_equal(diags.items[2].what, "memory for the arena: it cannot be had: 1,280 bytes "
+                                             "wanted for setup and step together");
     assert_string_equal(diags.items[2].hint, "resident, in bytes: master weights 1,280");
     assert_int_equal(arena_take(arena, OWNER_MASTER, UINT64_MAX - 5, UINT64_MAX, &b, &diags), -1);
     arena_close(arena);
     assert_int_equal(diags.errors, 4);
     assert_int_equal(c.reserved, 0);
+}
+
+static uint64_t counted_available(void *context)
+{
+    const struct counted *c = context;
+    return c->limit - c->reserved;
+}
+
+/* A source that knows says what was there. */
+static void test_refusal_says_what_is_there(void **state)
+{
+    (void)state;
+    struct counted c = { .limit = 1024 };
+    struct diag_list diags = { 0 };
+    struct buffer a;
+    const struct arena_source source = { counted_reserve, counted_release, &c, counted_available };
+    struct arena *arena = arena_open(&source);
+    assert_int_equal(arena_take(arena, OWNER_MASTER, 1025, 1025, &a, &diags), 0);
+    assert_int_equal(arena_pack(arena, &diags), -1);
+    assert_string_equal(diags.items[0].what,
+                        "memory for the arena: it cannot be had: 1,280 bytes wanted for setup and "
+                        "step together, 1,024 there");
+    arena_close(arena);
+}
+
+/* The step of test_by_hand holds 512 + 256 + 768 = 1,536 bytes at its peak. */
+static int step_within(uint64_t limit, struct diag_list *diags)
+{
+    struct counted c = { .limit = UINT64_MAX };
+    struct buffer resident, a, b;
+    struct arena *arena = small(&c, &resident, diags);
+    arena_limit(arena, limit);
+    arena_mark_step(arena);
+    arena_phase(arena, "loss");
+    int ret = arena_take(arena, OWNER_LAYER, 100, 100, &a, diags);
+    if (ret == 0)
+        ret = arena_take(arena, OWNER_EXPERT, 600, 1000, &b, diags);
+    arena_close(arena);
+    return ret;
+}
+
+static void test_limit_of_what_lives(void **state)
+{
+    (void)state;
+    struct diag_list diags = { 0 };
+    assert_int_equal(step_within(1536, &diags), 0);
+    assert_int_equal(step_within(1535, &diags), -1);
+    assert_string_equal(diags.items[0].what,
+                        "memory for 'expert rows': beyond what this rank may hold: 600 bytes "
+                        "wanted, 767 there, during loss");
+    assert_string_equal(diags.items[0].hint, "live, in bytes: weights 512, layer tensors 256");
+    assert_int_equal(step_within(767, &diags), -1);
+    assert_non_null(strstr(diags.items[1].what, "'layer tensors'"));
+    assert_int_equal(diags.errors, 2);
+}
+
+/* What is resident is judged before the first step. */
+static void test_limit_of_residents(void **state)
+{
+    (void)state;
+    for (uint64_t limit = 1279; limit <= 1280; limit++) {
+        struct counted c = { .limit = UINT64_MAX };
+        struct diag_list diags = { 0 };
+        struct buffer weights, master;
+        struct arena *arena = open_arena(&c);
+        arena_limit(arena, limit);
+        assert_int_equal(arena_take(arena, OWNER_WEIGHTS, 500, 500, &weights, &diags), 0);
+        assert_int_equal(arena_take(arena, OWNER_MASTER, 768, 768, &master, &diags), 0);
+        assert_int_equal(arena_pack(arena, &diags), limit < 1280 ? -1 : 0);
+        assert_int_equal(diags.errors, limit < 1280);
+        if (limit < 1280)
+            assert_string_equal(diags.items[0].what,
+                                "memory for 'master weights': beyond what this rank may hold: 768 "
+                                "bytes wanted, 767 there, during setup");
+        arena_close(arena);
+        assert_int_equal(c.reserved, 0);
+    }
 }
 
 /* Setup's own scratch, given back before the step, takes no memory. */
@@ -398,6 +477,9 @@ int main(void)
         cmocka_unit_test(test_overflow_names_what_was_alive),
         cmocka_unit_test(test_other_sequences),
         cmocka_unit_test(test_pack_refuses),
+        cmocka_unit_test(test_refusal_says_what_is_there),
+        cmocka_unit_test(test_limit_of_what_lives),
+        cmocka_unit_test(test_limit_of_residents),
         cmocka_unit_test(test_setup_scratch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
