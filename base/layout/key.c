@@ -21,6 +21,11 @@
             help_text, false                                                                       \
     }
 /* Those that came after plan files were about. */
+#define YOUNGER(name, type, low, high, help_text)                                                  \
+    {                                                                                              \
+#name, type, offsetof(struct choices, primitives.name), low, high, NULL, 0, false,         \
+            help_text, true                                                                        \
+    }
 #define YOUNGER_NAMED(name, type, names, count, help_text)                                         \
     {                                                                                              \
 #name, type, offsetof(struct choices, primitives.name), 0, 0, names, count, false,         \
@@ -77,6 +82,8 @@ const struct choice_key choice_keys[] = {
               "vocabulary entries linear_ce visits at a time, each twice; 0: all, in one visit"),
     YOUNGER_NAMED(exchange, KEY_ENUM, exchange_names, EXCHANGE_COUNT,
                   "what moves the rows of an expert exchange: kernels, or the copy engines"),
+    YOUNGER(loss_tile_tokens, KEY_INT, 1, 1 << 20,
+            "tokens whose logits, or their gradient, linear_ce and full make at a time"),
 };
 const size_t choice_key_count = sizeof choice_keys / sizeof *choice_keys;
 _Static_assert(sizeof choice_keys / sizeof *choice_keys <= CHOICE_KEYS_MAX, "one bit a key");

@@ -7,6 +7,7 @@
 #include "base/hardware/hardware.h"
 #include "base/layout/key.h"
 #include "base/model/model.h"
+#include "base/routing/routing.h"
 
 struct legality_input {
     const struct model *model;
@@ -16,6 +17,7 @@ struct legality_input {
     uint64_t seq_tokens;
     int64_t global_batch;
     const struct fixed_choices *fixed; /* may be NULL: positions for the messages */
+    const struct routing *routing;     /* NULL: balanced */
 };
 
 struct legality_rule {

@@ -332,3 +332,49 @@ int legality_offload_idle(const struct legality_input *in, struct diag_list *ret
     }
     return violated;
 }
+
+/* Tokens of the last and of the other chunks, as runs of ceil(T / n) leave them; 0: there is no
+ * such chunk. */
+static bool shares_are_equal(const struct legality_input *in)
+{
+    const struct layout *l = &in->choices->layout;
+    uint64_t tokens = in->seq_tokens * (uint64_t)l->micro_batch / (uint64_t)(l->cp * l->tp);
+    uint64_t chunks = (uint64_t)in->choices->primitives.moe_chunks;
+    uint64_t run = (tokens + chunks - 1) / chunks, top_k = (uint64_t)in->model->moe.top_k;
+    uint64_t last = run > 0 ? tokens % run : 0;
+
+    return run * top_k % (uint64_t)l->ep == 0 && last * top_k % (uint64_t)l->ep == 0;
+}
+
+int legality_exchange(const struct legality_input *in, struct diag_list *reterr)
+{
+    const struct layout *l = &in->choices->layout;
+    struct pos at = choice_pos(in->fixed, "exchange");
+    int domain = in->hardware->domain_gpus;
+
+    if (in->choices->primitives.exchange != EXCHANGE_COPY)
+        return 0;
+    bool exchanges = l->ep > 1, near = l->ep * l->etp <= domain && l->etp == 1;
+    bool even = !in->routing || in->routing->kind == ROUTING_BALANCED;
+    if (exchanges && near && even && shares_are_equal(in))
+        return 0;
+    if (!reterr)
+        return 1;
+    if (!exchanges)
+        diag_error(reterr, at, "exchange=copy, but ep 1 exchanges nothing");
+    else if (!near)
+        diag_error(reterr, at,
+                   "exchange=copy writes into the memory of GPUs of one NVLink domain of %d, but "
+                   "the expert group is ep %d x etp %d",
+                   domain, l->ep, l->etp);
+    else if (!even)
+        diag_error(reterr, at,
+                   "exchange=copy moves equal shares, which only balanced routing promises");
+    else
+        diag_error(reterr, at,
+                   "exchange=copy moves equal shares, but the tokens of a chunk x top-%d do not "
+                   "divide by ep %d",
+                   in->model->moe.top_k, l->ep);
+    diag_hint(reterr, "exchange=sm%s", exchanges ? "" : ", or ep above 1");
+    return 1;
+}

@@ -54,5 +54,6 @@ struct primitives primitives_default(void)
         .bucket_params = (uint64_t)100 << 20,
         .slots = 2,
         .vocab_group = 1,
+        .loss_tile_tokens = LOSS_TILE_TOKENS,
     };
 }

@@ -267,7 +267,8 @@ static void check_legal(const struct node *root, const struct plan *plan, struct
                                           .choices = &plan->choices,
                                           .gpus = plan->gpus,
                                           .seq_tokens = plan->seq_tokens,
-                                          .global_batch = plan->global_batch };
+                                          .global_batch = plan->global_batch,
+                                          .routing = &plan->routing };
 
     if (legality_check(&input, &faults) == 0)
         return;

@@ -25,6 +25,7 @@ static struct legality_input legality_of(const struct space *space, const struct
         .seq_tokens = q->seq_tokens,
         .global_batch = space->global_batch,
         .fixed = &q->fixed,
+        .routing = &q->routing,
     };
 }
 

@@ -282,6 +282,7 @@ bool space_legal(struct space *space, const struct choices *choices)
         .seq_tokens = q->seq_tokens,
         .global_batch = space->global_batch,
         .fixed = &q->fixed,
+        .routing = &q->routing,
     };
 
     space->layouts++;

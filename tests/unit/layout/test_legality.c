@@ -248,6 +248,36 @@ static void cap_missing(struct fixture *f)
     f->choices.primitives.moe_chunks = 2;
 }
 
+static void copy_without_exchange(struct fixture *f)
+{
+    f->choices.layout.ep = 1;
+    f->choices.primitives.exchange = EXCHANGE_COPY;
+    fixture_derive(f);
+}
+
+static void copy_beyond_domain(struct fixture *f)
+{
+    f->hardware.domain_gpus = 4;
+    f->choices.primitives.exchange = EXCHANGE_COPY;
+}
+
+static void copy_uneven(struct fixture *f)
+{
+    static const struct routing natural = { .kind = ROUTING_NATURAL };
+    f->input.routing = &natural;
+    f->choices.primitives.exchange = EXCHANGE_COPY;
+}
+
+/* Runs of 2,731, 2,731 and 2,730 tokens; top-4 of the last are 10,920, and 8 divides that, but not
+ * the 10,924 of the others. */
+static void copy_indivisible(struct fixture *f)
+{
+    f->model.moe.top_k = 4;
+    f->choices.primitives.moe = MOE_CHUNKED;
+    f->choices.primitives.moe_chunks = 3;
+    f->choices.primitives.exchange = EXCHANGE_COPY;
+}
+
 static void delay_too_long(struct fixture *f)
 {
     f->choices.primitives.moe = MOE_CHUNKED;
@@ -392,6 +422,12 @@ static const struct example examples[] = {
     { "moe", chunks_under_plain, "moe_chunks=4 with moe=plain", "moe=chunked" },
     { "moe_cap", cap_under_plain, "moe_cap_tokens=4096 with moe=plain", "moe=capped" },
     { "moe_cap", cap_missing, "moe_cap_tokens=0 with moe=capped", "needs moe_cap_tokens" },
+    { "exchange", copy_without_exchange, "exchange=copy, but ep 1 exchanges nothing",
+      "ep above 1" },
+    { "exchange", copy_beyond_domain, "NVLink domain of 4, but the expert group is ep 8 x etp 1",
+      "exchange=sm" },
+    { "exchange", copy_uneven, "only balanced routing promises", "exchange=sm" },
+    { "exchange", copy_indivisible, "top-4 do not divide by ep 8", "exchange=sm" },
     { "wgrad_delay", delay_too_long, "wgrad_delay=2 with only 2 chunks", "at most 1" },
     { "recompute_layers", recompute_beyond_stage,
       "recompute_layers=49, but the largest stage has 48", "at most 48" },
