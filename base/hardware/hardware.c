@@ -40,6 +40,8 @@ const struct hardware_key hardware_keys[] = {
     ROW(domain_gpus, HARDWARE_INT, 1, 1024, true, "GPUs",
         "GPUs that reach each other at link speed"),
     RATE(link_bytes_per_second, true, "inside the domain, one direction, a GPU"),
+    RATE(peer_link_bytes_per_second, false,
+         "to one peer of the domain, where links join pairs and no switch does"),
     RATE(network_bytes_per_second, true, "between domains, one direction, a GPU"),
     RATE(host_link_bytes_per_second, true, "to or from pinned host memory, one direction, a GPU"),
     ROW(host_memory_bytes, HARDWARE_BYTES, 268435456.0, 281474976710656.0, true, BYTES,
@@ -91,12 +93,14 @@ const struct hardware_key hardware_keys[] = {
     FINE(exchange_latency_seconds, 0, 0.01, SECONDS, "least time of one all-to-all"),
     FINE(host_link_both_bytes_per_second, 1e8, 1e14, BYTE_RATE,
          "to and from pinned host memory at once, each direction, a GPU"),
+    FINE(copy_exchange_efficiency, 0.01, 1, FRACTION, "all-to-all on the copy engines, of the link"),
+    FINE(copy_exchange_overlap, 0.01, 1, FRACTION,
+         "share of a chunked exchange on the copy engines that hides behind expert matmuls"),
+    { "copy_exchange_bytes", HARDWARE_BYTES, offsetof(struct hardware, copy_exchange_bytes), 0,
+      68719476736.0, false, BYTES, "what an exchange on the copy engines takes of the device",
+      true },
 };
 const size_t hardware_key_count = sizeof hardware_keys / sizeof *hardware_keys;
-
-/* No part in use has more dense bf16 FLOPs for each byte of memory traffic than about 420; a sparse
- * peak is twice the dense one and stands out. */
-static const double MOST_FLOPS_PER_BYTE = 480.0;
 
 static void *field(struct hardware *hardware, const struct hardware_key *key)
 {
@@ -300,21 +304,6 @@ static const struct node *value_node(const struct hardware_key *key, const struc
     return value;
 }
 
-static void warn_of_sparse_peak(const struct hardware *h, const struct node *root,
-                                struct diag_list *reterr)
-{
-    const struct node *node = node_get(root, "bf16_flops_per_second");
-    double ratio = h->memory_bytes_per_second > 0
-                       ? h->bf16_flops_per_second / h->memory_bytes_per_second
-                       : 0.0;
-    if (!node || ratio <= MOST_FLOPS_PER_BYTE)
-        return;
-    diag_warning(reterr, node->at, "bf16_flops_per_second is %.0f times memory_bytes_per_second",
-                 ratio);
-    diag_hint(reterr, "is it the sparse peak? the dense one is half of it, %g",
-              h->bf16_flops_per_second / 2);
-}
-
 static int check_known(const struct node *root, struct diag_list *reterr)
 {
     const char *known[sizeof hardware_keys / sizeof *hardware_keys];
@@ -345,12 +334,11 @@ int hardware_from_node(const struct node *root, struct hardware *ret, struct dia
         if (!value || store(ret, key, value->text, value->at, reterr))
             rc = -1;
     }
-    if (rc == 0)
-        warn_of_sparse_peak(ret, root, reterr);
     return rc;
 }
 
-int hardware_load(const char *name_or_path, struct hardware *ret, struct diag_list *reterr)
+static int load(const char *name_or_path, bool all_doubts, struct hardware *ret,
+                struct diag_list *reterr)
 {
     char path[4096];
     struct tree tree = { 0 };
@@ -361,8 +349,20 @@ int hardware_load(const char *name_or_path, struct hardware *ret, struct diag_li
     rc = tree_read_file(&tree, path, reterr);
     if (rc == 0)
         rc = hardware_from_node(tree.root, ret, reterr);
+    if (rc == 0)
+        rc = hardware_doubts(ret, tree.root, all_doubts, reterr);
     tree_done(&tree);
     return rc;
+}
+
+int hardware_load(const char *name_or_path, struct hardware *ret, struct diag_list *reterr)
+{
+    return load(name_or_path, false, ret, reterr);
+}
+
+int hardware_check(const char *name_or_path, struct hardware *ret, struct diag_list *reterr)
+{
+    return load(name_or_path, true, ret, reterr);
 }
 
 static json_t *value_json(const struct hardware *hardware, const struct hardware_key *key)

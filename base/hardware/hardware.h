@@ -22,9 +22,11 @@ struct hardware {
     double bf16_flops_per_second; /* dense */
     int cores;                    /* of the machine that host ranks share; 0 elsewhere */
     int gpus_per_node;
-    int domain_gpus;                 /* GPUs that reach each other at link speed (NVLink domain) */
-    double link_bytes_per_second;    /* inside the domain, one direction, per GPU */
-    double network_bytes_per_second; /* per GPU, one direction */
+    int domain_gpus;              /* GPUs that reach each other at link speed (NVLink domain) */
+    double link_bytes_per_second; /* inside the domain, one direction, per GPU */
+    double peer_link_bytes_per_second; /* to one peer, where no switch joins them; 0: any peer gets
+                                          the whole link */
+    double network_bytes_per_second;   /* per GPU, one direction */
     double host_link_bytes_per_second;
     uint64_t host_memory_bytes; /* per node */
 
@@ -67,6 +69,9 @@ struct hardware {
     double scatter_efficiency;              /* reduce-scatter, where not gather_efficiency */
     double exchange_latency_seconds;        /* all-to-all, where not the collective one */
     double host_link_both_bytes_per_second; /* each way when both directions are busy */
+    /* All-to-all on the copy engines, where not as on SMs: rate, share that hides, device memory. */
+    double copy_exchange_efficiency, copy_exchange_overlap;
+    uint64_t copy_exchange_bytes;
 };
 
 /* One value of the file: key, where it goes, range, unit and meaning. The table feeds reader,
@@ -90,6 +95,12 @@ extern const size_t hardware_key_count;
  * with rankfit must give source and confidence for all (tested). `host` fills memory_bytes from the
  * machine when the file says `memory_bytes: detect`. */
 int hardware_load(const char *name_or_path, struct hardware *ret, struct diag_list *reterr);
+/* The same, and every value that hardly can be as a warning. */
+int hardware_check(const char *name_or_path, struct hardware *ret, struct diag_list *reterr);
+/* What is in range and cannot be (an error, -1: a sparse peak, bits for bytes) or, with `all`,
+ * hardly can be; with the likely cause. root: the file that says so. */
+int hardware_doubts(const struct hardware *hardware, const struct node *root, bool all,
+                    struct diag_list *reterr);
 int hardware_from_node(const struct node *root, struct hardware *ret, struct diag_list *reterr);
 json_t *hardware_to_json(const struct hardware *hardware);
 int hardware_set(struct hardware *hardware, const char *field, const char *value, struct pos at,

@@ -20,6 +20,13 @@ static int near_members(const struct hardware *h, struct ranks ranks)
     return near < ranks.size ? near : ranks.size;
 }
 
+/* Where links join pairs, a rank reaches its near peers over one link each. */
+static double link_rate(const struct hardware *h, int near)
+{
+    double peers = h->peer_link_bytes_per_second * (near > 1 ? near - 1 : 1);
+    return peers > 0 && peers < h->link_bytes_per_second ? peers : h->link_bytes_per_second;
+}
+
 static double network_rate(const struct hardware *h)
 {
     double rate = h->network_bytes_per_second * h->network_efficiency;
@@ -29,8 +36,8 @@ static double network_rate(const struct hardware *h)
 /* Rings enter and leave a domain through the adapters of all its members. */
 static double ring_rate(const struct hardware *h, struct ranks ranks)
 {
-    double link = h->link_bytes_per_second * h->gather_efficiency;
     int near = near_members(h, ranks);
+    double link = link_rate(h, near) * h->gather_efficiency;
     double network = near * network_rate(h);
     return near == ranks.size || link < network ? link : network;
 }
@@ -51,7 +58,7 @@ double exchange_seconds(const struct hardware *h, struct ranks ranks, double byt
         return 0;
     int near = near_members(h, ranks);
     double inside =
-        over(bytes * (near - 1) / ranks.size, h->link_bytes_per_second * h->exchange_efficiency);
+        over(bytes * (near - 1) / ranks.size, link_rate(h, near) * h->exchange_efficiency);
     double outside = over(bytes * (ranks.size - near) / ranks.size, network_rate(h));
     return h->collective_latency_seconds + (inside > outside ? inside : outside);
 }
@@ -61,7 +68,7 @@ double send_seconds(const struct hardware *h, struct ranks ranks, double bytes)
     if (ranks.size <= 1)
         return 0;
     bool near = near_members(h, ranks) > 1;
-    double rate = near ? h->link_bytes_per_second * h->gather_efficiency : network_rate(h);
+    double rate = near ? link_rate(h, 2) * h->gather_efficiency : network_rate(h);
     return h->collective_latency_seconds + over(bytes, rate);
 }
 
