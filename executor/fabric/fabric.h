@@ -8,6 +8,7 @@
 #include "base/diag.h"
 #include "base/layout/primitives.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct fabric;
@@ -80,6 +81,7 @@ struct fabric {
     int rank, world;
     struct group *all;
     struct progress *progress; /* of the ranks of this machine; NULL: nobody watches */
+    bool alone; /* a rehearsal: of the world only this rank is there, whichever it is */
 };
 
 struct group_info {
