@@ -1,0 +1,113 @@
+/* held.c - what of a device's memory is held beside tensors: context, libraries, communicators. */
+#include "executor/calibrate/bench.h"
+
+#include "base/text.h"
+
+#include <stdlib.h>
+
+static uint64_t held(const struct bench *b)
+{
+    const struct calibrate_device *d = &b->calibration->device;
+    return d->held_bytes(d->context);
+}
+
+static int add(struct bench *b, const char *name, uint64_t bytes, int ranks)
+{
+    struct point point = {
+        .kind = POINT_HELD, .bytes = (double)bytes, .ranks = ranks, .repeats = 1
+    };
+    (void)text_copy(point.name, sizeof point.name, name);
+    return bench_add(b, &point);
+}
+
+/* Names of what is added at each stage of a communicator's life. */
+struct stages {
+    const char *opened, *gathered, *exchanged;
+};
+
+static int note_growth(struct bench *b, const char *name, uint64_t *before, int ranks)
+{
+    if (b->ops->sync(b->backend, STREAM_COMPUTE, b->errors) != 0 ||
+        b->ops->sync(b->backend, STREAM_COMMUNICATION, b->errors) != 0)
+        return -1;
+    uint64_t now = held(b), grown = now > *before ? now - *before : 0;
+    *before = now;
+    return add(b, name, grown, ranks);
+}
+
+/* One communicator of all ranks, in ascending or descending order: the fabric shares those whose
+ * ranks are in the same order. */
+static int measure(struct bench *b, const int *ranks, const struct stages *stages)
+{
+    enum { BYTES = 1 << 20 };
+    struct fabric *f = b->calibration->fabric;
+    struct group *g = NULL;
+    uint64_t before = held(b), each = (uint64_t)BYTES;
+    int count = f->world;
+    int64_t *rows = calloc((size_t)count, sizeof *rows);
+    char *send = bench_take(b, each * (uint64_t)count),
+         *recv = bench_take(b, each * (uint64_t)count);
+    int ret = rows && send && recv ? 0 : diag_error(b->errors, (struct pos){ 0 }, "no memory left");
+    for (int i = 0; rows && i < count; i++)
+        rows[i] = 1;
+    if (ret == 0)
+        ret = f->ops->group_open(f, ranks, count, &g, b->errors);
+    if (ret == 0)
+        ret = note_growth(b, stages->opened, &before, count);
+    if (ret == 0)
+        ret = f->ops->all_gather(g, send, recv, each, b->errors);
+    if (ret == 0)
+        ret = note_growth(b, stages->gathered, &before, count);
+    if (ret == 0)
+        ret = f->ops->all_to_all_rows(g, send, rows, recv, rows, each, b->errors);
+    if (ret == 0)
+        ret = note_growth(b, stages->exchanged, &before, count);
+    if (g)
+        f->ops->group_close(f, g);
+    free(rows);
+    bench_clear(b);
+    return ret;
+}
+
+int bench_communicators(struct bench *b)
+{
+    static const struct stages first = { "first communicator", "its first gather",
+                                         "its first exchange" },
+                               next = { "next communicator", "next gather", "next exchange" };
+    struct fabric *f = b->calibration->fabric;
+    int *up = calloc((size_t)f->world, sizeof *up), *down = calloc((size_t)f->world, sizeof *down);
+    int ret = up && down ? 0 : diag_error(b->errors, (struct pos){ 0 }, "no memory left");
+    for (int i = 0; up && down && i < f->world; i++) {
+        up[i] = i;
+        down[i] = f->world - 1 - i;
+    }
+    if (ret == 0 && f->world > 1 && b->calibration->device.held_bytes) {
+        struct group *kept = NULL;
+        ret = measure(b, up, &first);
+        /* The first of the process must stand while the next is measured. */
+        if (ret == 0)
+            ret = f->ops->group_open(f, up, f->world, &kept, b->errors);
+        if (ret == 0)
+            ret = measure(b, down, &next);
+        if (kept)
+            f->ops->group_close(f, kept);
+    }
+    free(up);
+    free(down);
+    return ret;
+}
+
+/* Beside context and what we took: modules, handles, the libraries' own buffers. */
+int bench_libraries(struct bench *b)
+{
+    const struct calibrate_device *d = &b->calibration->device;
+    uint64_t workspace = b->ops->workspace_bytes(b->backend);
+    if (add(b, "workspace", workspace, 0) != 0)
+        return -1;
+    if (!d->held_bytes)
+        return 0;
+    uint64_t ours = d->context_bytes + b->block_bytes + workspace, now = held(b);
+    return add(b, "context", d->context_bytes, 0) == 0
+               ? add(b, "libraries", now > ours ? now - ours : 0, 0)
+               : -1;
+}
