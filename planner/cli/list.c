@@ -15,6 +15,8 @@
 struct list_kind {
     const char *name;
     int (*fill)(json_t *ret, struct diag_list *reterr);
+    /* Judges a file of one's own; NULL: of this kind there are none. */
+    int (*check)(const char *path, json_t *ret, struct diag_list *reterr);
 };
 
 static void add_entry(json_t *array, const char *name, const char *about)
@@ -52,17 +54,30 @@ static int fill_models(json_t *ret, struct diag_list *reterr)
     return status;
 }
 
+static void add_hardware(json_t *array, const char *name, const struct hardware *h)
+{
+    char about[320], memory[32];
+    (void)snprintf(about, sizeof about, "%s, %s, %.4g TFLOP/s dense bf16, %.3g TB/s", h->gpu,
+                   units_format_gb(memory, sizeof memory, h->memory_bytes, 1),
+                   h->bf16_flops_per_second / 1e12, h->memory_bytes_per_second / 1e12);
+    add_entry(array, name, about);
+}
+
 static void visit_hardware(const char *name, const char *path, void *context)
 {
     struct visit *visit = context;
     struct hardware hardware = { 0 };
-    char about[320], memory[32];
-    if (hardware_load(path, &hardware, visit->reterr) != 0)
-        return;
-    (void)snprintf(about, sizeof about, "%s, %s, %.3g TFLOP/s dense bf16, %.3g TB/s", hardware.gpu,
-                   units_format_gb(memory, sizeof memory, hardware.memory_bytes, 1),
-                   hardware.bf16_flops_per_second / 1e12, hardware.memory_bytes_per_second / 1e12);
-    add_entry(visit->array, name, about);
+    if (hardware_load(path, &hardware, visit->reterr) == 0)
+        add_hardware(visit->array, name, &hardware);
+}
+
+static int check_hardware(const char *path, json_t *ret, struct diag_list *reterr)
+{
+    struct hardware hardware = { 0 };
+    if (hardware_check(path, &hardware, reterr) != 0)
+        return -1;
+    add_hardware(ret, hardware.name, &hardware);
+    return 0;
 }
 
 static int fill_hardware(json_t *ret, struct diag_list *reterr)
@@ -147,8 +162,9 @@ static int fill_primitives(json_t *ret, struct diag_list *reterr)
 }
 
 static const struct list_kind kinds[] = {
-    { "models", fill_models }, { "hardware", fill_hardware }, { "recipes", fill_recipes },
-    { "keys", fill_keys },     { "items", fill_items },       { "primitives", fill_primitives },
+    { "models", fill_models, NULL },   { "hardware", fill_hardware, check_hardware },
+    { "recipes", fill_recipes, NULL }, { "keys", fill_keys, NULL },
+    { "items", fill_items, NULL },     { "primitives", fill_primitives, NULL },
 };
 enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
 
@@ -189,14 +205,27 @@ static void print_entries(const json_t *entries)
     }
 }
 
+/* Everything of a kind, or the one file that --check names. */
+static int fill(const struct list_kind *kind, const struct options *options, json_t *ret,
+                struct diag_list *reterr)
+{
+    if (!options_has(options, OPTION_CHECK))
+        return kind->fill(ret, reterr);
+    if (kind->check)
+        return kind->check(options->value[OPTION_CHECK], ret, reterr);
+    diag_error(reterr, options->at[OPTION_CHECK], "rankfit list %s has no file to check",
+               kind->name);
+    return diag_hint(reterr, "rankfit list hardware --check FILE judges a hardware file");
+}
+
 int command_list(const struct options *options, struct diag_list *reterr)
 {
     const struct list_kind *kind = find_kind(options->argument[0], reterr);
     if (!kind)
         return EXIT_QUESTION;
     json_t *entries = json_array();
-    int status =
-        kind->fill(entries, reterr) == 0 && reterr->errors == 0 ? EXIT_ANSWERED : EXIT_QUESTION;
+    bool filled = fill(kind, options, entries, reterr) == 0 && reterr->errors == 0;
+    int status = filled ? EXIT_ANSWERED : EXIT_QUESTION;
     if (options_has(options, OPTION_JSON)) {
         json_t *document = json_pack("{s:s, s:s, s:O}", "schema", "rankfit.list/1", "kind",
                                      kind->name, kind->name, entries);

@@ -185,6 +185,20 @@ const struct option_info option_infos[OPTION_COUNT] = {
                                .min = 1,
                                .max = 1000000,
                                .help = "end a run of which a rank stands still for so long (600)" },
+    [OPTION_MEMORY_LIMIT] = { .name = "memory-limit",
+                              .value = "SIZE|HARDWARE",
+                              .commands = FOR_RUN,
+                              .type = OPTION_BYTES_OR_DATA,
+                              .in_recipe = true,
+                              .help =
+                                  "a device has no more memory than this, or than the memory of "
+                                  "this hardware (on host: all ranks together)" },
+    [OPTION_CHECK] = { .name = "check",
+                       .value = "FILE",
+                       .commands = FOR_LIST,
+                       .type = OPTION_PATH,
+                       .help = "read a file of one's own and tell what is doubtful in it "
+                               "(list hardware)" },
     [OPTION_JSON] = { .name = "json",
                       .commands = FOR_ALL,
                       .type = OPTION_FLAG,

@@ -38,6 +38,8 @@ enum option_id {
     OPTION_TOLERANCE,
     OPTION_TIME_TOLERANCE,
     OPTION_STALL_TIMEOUT,
+    OPTION_MEMORY_LIMIT,
+    OPTION_CHECK,
     OPTION_JSON,
     OPTION_OUTPUT,
     OPTION_HELP,
@@ -69,6 +71,7 @@ enum option_type {
     OPTION_TOKENS,
     OPTION_BYTES,
     OPTION_FRACTION,
+    OPTION_BYTES_OR_DATA, /* a size, or a data file as above */
     OPTION_BYTES_OR_PERCENT,
     OPTION_NAME,
     OPTION_PROFILE, /* of routing */

@@ -67,6 +67,11 @@ static const struct bad_input bad_inputs[] = {
     { "model_incomplete", 2, "\"$RANKFIT\" explain ./incomplete.json" },
     { "hardware_wrong", 2,
       "\"$RANKFIT\" plan --model qwen3-0.6b --hardware ./hardware.yaml --gpus 8 --seq 4K" },
+    { "hardware_sparse_peak", 2,
+      "sed 's/989.4e12/1979e12/' \"$RANKFIT_SOURCE_ROOT/hardware/h100-sxm.yaml\" >$TMP/gpu.yaml && "
+      "\"$RANKFIT\" plan --model qwen3-0.6b --hardware $TMP/gpu.yaml --gpus 8 --seq 4K" },
+    { "hardware_check", 2, "\"$RANKFIT\" list hardware --check ./hardware.yaml" },
+    { "hardware_check_kind", 2, "\"$RANKFIT\" list models --check ./hardware.yaml" },
     { "plan_missing", 2, "\"$RANKFIT\" budget nosuch.yaml" },
     { "plan_malformed", 2, "\"$RANKFIT\" budget malformed.json" },
     { "plan_not_a_plan", 2, "\"$RANKFIT\" budget duplicate.yaml" },

@@ -48,6 +48,8 @@ static int read_text(const char *text, struct hardware *ret, struct diag_list *e
     int rc = tree_read_text(&tree, "gpu.yaml", text, strlen(text), errors);
     if (rc == 0)
         rc = hardware_from_node(tree.root, ret, errors);
+    if (rc == 0)
+        rc = hardware_doubts(ret, tree.root, false, errors);
     tree_done(&tree);
     return rc;
 }
@@ -127,17 +129,17 @@ static void slips_of_units_are_named(void **state)
 }
 
 /* 1979e12 / 3.35e12 = 591 FLOPs a byte; the dense peak has 295. */
-static void sparse_peaks_are_suspected(void **state)
+static void sparse_peaks_are_refused(void **state)
 {
     struct hardware h = { 0 };
     struct diag_list errors = { 0 };
     (void)state;
 
     assert_int_equal(
-        read_edited("bf16_flops_per_second", "bf16_flops_per_second: 1979e12", &h, &errors), 0);
-    assert_int_equal(errors.errors, 0);
-    assert_int_equal(errors.count, 1);
-    assert_non_null(strstr(errors.items[0].what, "591 times"));
+        read_edited("bf16_flops_per_second", "bf16_flops_per_second: 1979e12", &h, &errors), -1);
+    assert_int_equal(errors.errors, 1);
+    assert_int_equal(errors.items[0].line, 5);
+    assert_non_null(strstr(errors.items[0].what, "590.7 times"));
     assert_non_null(strstr(errors.items[0].hint, "sparse peak"));
 }
 
@@ -310,7 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_plain_and_sourced_values),
         cmocka_unit_test(slips_of_units_are_named),
-        cmocka_unit_test(sparse_peaks_are_suspected),
+        cmocka_unit_test(sparse_peaks_are_refused),
         cmocka_unit_test(malformed_files_are_refused),
         cmocka_unit_test(set_by_key),
         cmocka_unit_test(fine_keys_are_written_where_said),
