@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-struct exchange {
+struct collective {
     struct group *group;
     char *send, *recv;
     uint64_t bytes; /* of the whole tensor */
@@ -13,21 +13,21 @@ struct exchange {
 
 static int run_gather(struct bench *b, void *operation)
 {
-    const struct exchange *x = operation;
+    const struct collective *x = operation;
     return b->calibration->fabric->ops->all_gather(x->group, x->send, x->recv,
                                                    x->bytes / (uint64_t)x->count, b->errors);
 }
 
 static int run_scatter(struct bench *b, void *operation)
 {
-    const struct exchange *x = operation;
+    const struct collective *x = operation;
     return b->calibration->fabric->ops->reduce_scatter(
         x->group, x->send, x->recv, x->bytes / 4 / (uint64_t)x->count, DTYPE_FP32, b->errors);
 }
 
 static int run_exchange(struct bench *b, void *operation)
 {
-    const struct exchange *x = operation;
+    const struct collective *x = operation;
     return b->calibration->fabric->ops->all_to_all_rows(
         x->group, x->send, x->rows, x->recv, x->rows, x->bytes / (uint64_t)x->count, b->errors);
 }
@@ -41,7 +41,7 @@ static const struct {
               { POINT_EXCHANGE, "all_to_all", run_exchange } };
 
 /* Over the wire goes what is not a rank's own: (n - 1) / n of the whole. */
-static int measure(struct bench *b, struct exchange *x)
+static int measure(struct bench *b, struct collective *x)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         struct point point = { .kind = kinds[i].kind,
@@ -55,7 +55,7 @@ static int measure(struct bench *b, struct exchange *x)
 }
 
 /* Sizes a factor of four apart, of multiples that every number of ranks divides. */
-static int measure_sizes(struct bench *b, struct exchange *x)
+static int measure_sizes(struct bench *b, struct collective *x)
 {
     bool host = b->calibration->host, quick = b->calibration->quick;
     uint64_t unit = (uint64_t)x->count * 256;
@@ -77,7 +77,7 @@ static int measure_sizes(struct bench *b, struct exchange *x)
 int bench_collectives(struct bench *b)
 {
     struct fabric *f = b->calibration->fabric;
-    struct exchange x = { .count = f->world };
+    struct collective x = { .count = f->world };
     int *ranks = calloc((size_t)f->world, sizeof *ranks);
     int64_t *rows = calloc((size_t)f->world, sizeof *rows);
     int ret = ranks && rows ? 0 : diag_error(b->errors, (struct pos){ 0 }, "no memory left");
