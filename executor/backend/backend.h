@@ -33,6 +33,9 @@ struct gemm {
     enum dtype a_type, b_type, c_type;
     int64_t a_stride, b_stride, c_stride; /* elements between rows */
     bool accumulate;                      /* c += ..., summed in fp32 before rounding to c_type */
+    /* The most rows of the calls that one matrix is visited by, where they are few: a backend may
+     * choose by it how it multiplies, never by m, so that all of them do alike. 0: as is usual. */
+    int64_t plan_rows;
 };
 
 /* One product per expert over rows [offsets[e], offsets[e+1]) of the routed side; weights (b of

@@ -4,6 +4,7 @@ static struct gemm forward_gemm(const struct linear *l, const void *x, const bf1
 {
     return (struct gemm){ .form = GEMM_FORWARD,
                           .m = l->rows,
+                          .plan_rows = l->plan_rows,
                           .n = l->out,
                           .k = l->in,
                           .a = x,
@@ -21,6 +22,7 @@ static struct gemm input_gemm(const struct linear *l, const void *dy, const bf16
 {
     return (struct gemm){ .form = GEMM_INPUT,
                           .m = l->rows,
+                          .plan_rows = l->plan_rows,
                           .n = l->out,
                           .k = l->in,
                           .a = dy,
@@ -38,6 +40,7 @@ static struct gemm weight_gemm(const struct linear *l, const void *dy, const voi
 {
     return (struct gemm){ .form = GEMM_WEIGHT,
                           .m = l->rows,
+                          .plan_rows = l->plan_rows,
                           .n = l->out,
                           .k = l->in,
                           .a = dy,

@@ -10,6 +10,7 @@ struct linear {
     enum dtype output_type;   /* of Y and its gradient */
     enum dtype gradient_type; /* of the gradient of W */
     enum dtype input_type;    /* of the gradient of X */
+    int64_t plan_rows;        /* rows that the product is planned for, as struct gemm has it */
 };
 
 void linear_forward(struct work *w, const struct linear *l, const void *x, const bf16 *weight,

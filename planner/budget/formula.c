@@ -132,14 +132,14 @@ static void loss_text(const struct text *t)
                        (int)dtype_bytes(p->logits_dtype));
     else if (p->loss == LOSS_LINEAR_CE && p->vocab_strip > 0)
         (void)snprintf(t->ret, t->size,
-                       "3 x 2 B x %s tokens x %d + tiles of at most 512 tokens x (6 B x strips of "
+                       "3 x 2 B x %s tokens x %d + tiles of at most %d tokens x (6 B x strips of "
                        "%d + 4 B x %d) + 4 B x tokens",
-                       count(tokens, norm_tokens(t->in)), t->in->model->hidden, p->vocab_strip,
-                       t->in->model->hidden);
+                       count(tokens, norm_tokens(t->in)), t->in->model->hidden, p->loss_tile_tokens,
+                       p->vocab_strip, t->in->model->hidden);
     else
         (void)snprintf(t->ret, t->size,
-                       "3 x 2 B x %s tokens x %d + tiles of at most 512 tokens x %s vocabulary",
-                       count(tokens, norm_tokens(t->in)), t->in->model->hidden,
+                       "3 x 2 B x %s tokens x %d + tiles of at most %d tokens x %s vocabulary",
+                       count(tokens, norm_tokens(t->in)), t->in->model->hidden, p->loss_tile_tokens,
                        count(vocab, shard));
 }
 

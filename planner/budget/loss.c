@@ -4,8 +4,6 @@
 
 #include "base/checked.h"
 
-enum { TILE_TOKENS = 512 };
-
 struct widths {
     uint64_t tokens, tile, hidden, vocab, state; /* state: one [T / tp, H] tensor */
     uint64_t gathered;                           /* tp: the gathered input, and the partial sum */
@@ -15,7 +13,8 @@ static struct widths widths_of(const struct budget_input *in)
 {
     struct widths w = { .tokens = local_tokens(in), .hidden = (uint64_t)in->model->hidden };
     uint64_t tp = (uint64_t)in->choices->layout.tp;
-    w.tile = w.tokens < TILE_TOKENS ? w.tokens : TILE_TOKENS;
+    uint64_t tile = (uint64_t)in->choices->primitives.loss_tile_tokens;
+    w.tile = w.tokens < tile ? w.tokens : tile;
     w.vocab = div_up((uint64_t)in->model->vocab, tp);
     w.state = arena_bytes(mul_sat(norm_tokens(in), w.hidden), 2);
     w.gathered = tp > 1 ? arena_bytes(mul_sat(w.tokens, w.hidden), 2) : 0;

@@ -397,6 +397,19 @@ static void tell_loss(struct story *s)
     price_settings(s, &other, "loss", loss_names[other.loss]);
 }
 
+static void tell_tiles(struct story *s)
+{
+    const struct primitives *p = &s->chosen->choices.primitives;
+
+    if (!s->space->open_tile || p->loss == LOSS_RING_DTP ||
+        !begin_number(s, "loss_tile_tokens", p->loss_tile_tokens))
+        return;
+    TELL(s, p->loss_tile_tokens > LOSS_TILE_TOKENS
+                ? "the largest tiles that leave the peak as it is: the head's gradient is read and "
+                  "written once a tile"
+                : "larger tiles would raise the peak");
+}
+
 static void tell_moe(struct story *s)
 {
     struct settings other = s->settings;
@@ -473,9 +486,9 @@ static void tell_context(struct story *s)
 void reasons_write(struct space *space, const struct decision *decision, struct answer *ret)
 {
     static void (*const tellers[])(struct story *) = {
-        tell_host, tell_ep,       tell_cp,      tell_sharding,  tell_widths,
-        tell_pp,   tell_tp,       tell_etp,     tell_recompute, tell_loss,
-        tell_moe,  tell_prefetch, tell_streams, tell_context,
+        tell_host,  tell_ep,  tell_cp,       tell_sharding,  tell_widths,
+        tell_pp,    tell_tp,  tell_etp,      tell_recompute, tell_loss,
+        tell_tiles, tell_moe, tell_prefetch, tell_streams,   tell_context,
     };
     struct story story = {
         .space = space,

@@ -94,6 +94,7 @@ static void note_degrees(struct space *space)
     space->open_fsdp = !choice_is_fixed(fixed, "fsdp");
     space->open_e_fsdp = !choice_is_fixed(fixed, "e_fsdp");
     space->open_vocab_group = !choice_is_fixed(fixed, "vocab_group");
+    space->open_tile = !choice_is_fixed(fixed, "loss_tile_tokens") && !space->q->hardware->host;
     space->open_host_bytes = !choice_is_fixed(fixed, "sco_host_bytes");
     space->open_context = !choice_is_fixed(fixed, "context");
     space->open_linear_context = !choice_is_fixed(fixed, "linear_context");
@@ -307,12 +308,39 @@ struct budget_input space_budget_input(const struct space *space, const struct c
     };
 }
 
+/* Every tile reads and writes the whole gradient of the head once: the larger the tiles, the less
+ * often. The largest whose loss leaves the peak of the worst rank where 512 tokens leave it. */
+static void widen_tiles(const struct space *space, struct candidate *candidate)
+{
+    static const int sizes[] = { 4096, 2048, 1024 };
+    int *tile = &candidate->choices.primitives.loss_tile_tokens;
+    const int least = *tile;
+    uint64_t tokens = layout_local_tokens(&candidate->choices.layout, space->q->seq_tokens);
+    struct budget_input in = space_budget_input(space, &candidate->choices);
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct rank_budget worst;
+        *tile = sizes[i];
+        if ((uint64_t)sizes[i] > tokens || sizes[i] <= least)
+            continue;
+        budget_worst(&in, &worst);
+        if (worst.peak_upper_bytes <= candidate->worst.peak_upper_bytes &&
+            worst.peak_bytes <= candidate->worst.peak_bytes) {
+            candidate->worst = worst;
+            return;
+        }
+    }
+    *tile = least;
+}
+
 void space_judge(struct space *space, struct candidate *candidate)
 {
     struct budget_input in = space_budget_input(space, &candidate->choices);
     uint64_t limit = space->limit_bytes;
 
     budget_worst(&in, &candidate->worst);
+    if (space->open_tile && candidate->choices.primitives.loss != LOSS_RING_DTP)
+        widen_tiles(space, candidate);
     if (candidate->worst.peak_upper_bytes <= limit)
         candidate->verdict = VERDICT_FITS;
     else if (candidate->worst.peak_bytes <= limit)

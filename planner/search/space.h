@@ -22,7 +22,7 @@ struct space {
     bool has_moe, has_softmax, has_linear;
     bool open_tp, open_pp, open_cp, open_ep, open_etp, open_fsdp, open_e_fsdp;
     bool open_context, open_linear_context, open_moe, open_vocab_group, open_host_bytes;
-    bool open_prefetch, open_streams;
+    bool open_prefetch, open_streams, open_tile;
     bool full_widths_only;  /* shard over all ranks there are; set by who wants fewer layouts */
     struct primitives base; /* defaults with the fixed choices on top */
     struct layout fixed;    /* meaningful where not open */
@@ -87,7 +87,8 @@ bool space_try(struct space *space, const struct degrees *degrees, const struct 
                struct candidate *ret);
 
 struct budget_input space_budget_input(const struct space *space, const struct choices *choices);
-void space_judge(struct space *space, struct candidate *candidate); /* worst, verdict */
+/* worst and verdict; takes the largest tiles of the loss that leave the peak where it is. */
+void space_judge(struct space *space, struct candidate *candidate);
 void space_time(const struct space *space, struct candidate *candidate);
 
 /* Verdict first, then speed (peak where neither fits). Both must be judged and timed. */

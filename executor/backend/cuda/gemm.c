@@ -5,8 +5,8 @@
 #include <string.h>
 
 /* Rows that a plan is chosen for, whatever the rows it then serves: a row's result must not depend
- * on how many others there are. Dense layers, experts and the tiles of a head, which is WIDE, see
- * different numbers. */
+ * on how many others there are. Dense layers and experts see different numbers; a head, which is
+ * WIDE, is visited by tiles whose rows the caller tells. */
 enum { DENSE_ROWS = 8192, EXPERT_ROWS = 2048, TILE_ROWS = 512, WIDE = 32768, CANDIDATES = 8 };
 
 /* Blocks that share a sum over rows must each have some: the library counts rows again where there
@@ -16,7 +16,7 @@ enum { SPLIT_ROWS = 1024, SPLITS_MAX = 32 };
 
 /* Everything that a plan depends on; compared as bytes, so set whole. */
 struct plan_key {
-    int64_t n, k, a_stride, b_stride, c_stride;
+    int64_t n, k, a_stride, b_stride, c_stride, tile; /* tile: rows of a WIDE product */
     int32_t form, a_type, b_type, c_type, accumulate, experts, splits;
     uint32_t a_alignment, b_alignment, c_alignment;
 };
@@ -72,10 +72,15 @@ static bool may_split(const struct gemm *g, bool experts)
     return g->form == GEMM_WEIGHT && !experts && g->n < WIDE && g->m >= SPLIT_ROWS;
 }
 
+static int64_t tile_rows(const struct gemm *g)
+{
+    return g->plan_rows > 0 ? g->plan_rows : TILE_ROWS;
+}
+
 static int64_t reference_rows(const struct plan_key *key)
 {
-    if (key->n >= WIDE)
-        return TILE_ROWS;
+    if (key->tile > 0)
+        return key->tile;
     if (key->form == GEMM_WEIGHT && !key->splits && !key->experts)
         return SPLIT_ROWS / 2;
     return key->experts ? EXPERT_ROWS : DENSE_ROWS;
@@ -90,6 +95,7 @@ static struct plan_key key_of(const struct gemm *g, bool experts)
     key.a_stride = g->a_stride;
     key.b_stride = g->b_stride;
     key.c_stride = g->c_stride;
+    key.tile = g->n >= WIDE ? tile_rows(g) : 0;
     key.form = (int32_t)g->form;
     key.a_type = (int32_t)g->a_type;
     key.b_type = (int32_t)g->b_type;
@@ -273,9 +279,10 @@ int cuda_multiply(struct cuda *c, cudaStream_t stream, int panel, const struct g
         return clear(stream, g, reterr);
     if (g->form != GEMM_INPUT || g->n < WIDE)
         return multiply_once(c, stream, panel, g, experts, reterr);
-    for (int64_t row = 0; row < g->m; row += TILE_ROWS) {
+    int64_t rows = tile_rows(g);
+    for (int64_t row = 0; row < g->m; row += rows) {
         struct gemm tile = *g;
-        tile.m = g->m - row < TILE_ROWS ? g->m - row : TILE_ROWS;
+        tile.m = g->m - row < rows ? g->m - row : rows;
         tile.a = (const char *)g->a + row * g->a_stride * (int64_t)dtype_bytes(g->a_type);
         tile.c = (char *)g->c + row * g->c_stride * (int64_t)dtype_bytes(g->c_type);
         if (multiply_once(c, stream, panel, &tile, experts, reterr) != 0)

@@ -1,11 +1,15 @@
 #include "executor/primitive/loss/head.h"
 #include "executor/primitive/norm.h"
 
-enum { TILE_ROWS = 512 };
+static int64_t tile_tokens(const struct head *head)
+{
+    return head->state->work->plan->choices.primitives.loss_tile_tokens;
+}
 
 int64_t head_tile_rows(const struct head *head)
 {
-    return head->batch->tokens < TILE_ROWS ? head->batch->tokens : TILE_ROWS;
+    int64_t most = tile_tokens(head);
+    return head->batch->tokens < most ? head->batch->tokens : most;
 }
 
 void head_tiles(struct head *head, void *context,
@@ -25,6 +29,7 @@ void head_tiles(struct head *head, void *context,
 static struct linear linear_of(const struct head *head, const struct head_block *block)
 {
     return (struct linear){ .rows = block->rows,
+                            .plan_rows = tile_tokens(head),
                             .in = head->hidden,
                             .out = block->width,
                             .gradient_type =

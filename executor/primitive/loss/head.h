@@ -20,7 +20,7 @@ struct head_block {
     int64_t first, rows, entry, width;
 };
 
-/* Calls `run` for tiles of at most 512 tokens, one after another. */
+/* Calls `run` for tiles of at most loss_tile_tokens tokens, one after another. */
 void head_tiles(struct head *head, void *context,
                 void (*run)(struct head *head, const struct head_block *tile, void *context));
 /* Rows of a tile: that many tokens, or all there are. */

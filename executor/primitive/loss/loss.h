@@ -5,8 +5,8 @@
  *   pass, since the loss is the end of the step. Three forms, chosen by the plan's keys:
  *     full        logits [tokens, vocab] of logits_dtype exist once; their gradient takes their
  *                 place.
- *     linear_ce   tiles of min(tokens, 512) tokens, each with its logits (fp32) and their gradient
- *                 (bf16); whole logits never exist.
+ *     linear_ce   tiles of min(tokens, loss_tile_tokens) tokens, each with its logits (fp32) and
+ *                 their gradient (bf16); whole logits never exist.
  *     linear_ce in strips (vocab_strip > 0)
  *                 tiles as above, each of which visits the vocabulary twice in strips: for the
  *                 log-sum-exp, then for the gradient. One product more, and memory that does not
@@ -14,10 +14,11 @@
  *   What it preserves: the loss is the sum over tokens of -log p(target), whatever the form; the
  *   log of the sum of exponentials is fp32 or wider, and so are the sums of both products of the
  *   gradient. The gradient is scaled by 1 / tokens of the step, so that ranks and micro-batches add
- *   up to the mean. A token's loss and gradient do not depend on the tile it falls into. bf16
- *   logits round each logit and its gradient to 8 bits; nothing else differs.
- *   Memory bound, T tokens, H hidden, V vocabulary, t = min(T, 512), w = vocab_strip: 6 T H bytes
- *   (final hidden, normed, its gradient), and
+ *   up to the mean. A token's loss and gradient do not depend on the tile it falls into, on the
+ *   host not on how large tiles are either. bf16 logits round each logit and its gradient to 8
+ *   bits; nothing else differs.
+ *   Memory bound, T tokens, H hidden, V vocabulary, t = min(T, loss_tile_tokens), w =
+ *   vocab_strip: 6 T H bytes (final hidden, normed, its gradient), and
  *     full        T V x bytes of logits_dtype as logits, with fp32 2 t V for a gradient tile;
  *     linear_ce   6 t V;
  *     in strips   6 t w + 4 t H + 4 T.

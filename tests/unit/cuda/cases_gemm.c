@@ -73,8 +73,8 @@ static void rows_apart(struct pair *p, enum gemm_form form, int64_t n, int64_t k
     void *whole = NULL;
     for (int i = 3; i >= 0; i--) {
         struct array c = pair_poison(p, KIND_BF16, ROWS * out);
-        struct gemm g = { form,       pieces[i],  n,          k,  NULL, b.at[DEVICE], NULL,
-                          DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, in, k,    out,          false };
+        struct gemm g = { form,       pieces[i],  n,  k, NULL, b.at[DEVICE], NULL, DTYPE_BF16,
+                          DTYPE_BF16, DTYPE_BF16, in, k, out,  false,        0 };
         for (int64_t row = 0; row < ROWS; row += pieces[i]) {
             g.m = ROWS - row < pieces[i] ? ROWS - row : pieces[i];
             g.a = (bf16 *)a.at[DEVICE] + row * in;

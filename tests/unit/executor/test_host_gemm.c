@@ -139,8 +139,10 @@ static void test_rows_are_independent(void **state)
         bf16 *a = random_bf16(&seed, IN, 1), *b = random_bf16(&seed, n * k, 1);
         float *whole = get_memory(OUT, sizeof *whole);
         float *apart = get_memory(OUT, sizeof *apart);
-        struct gemm g = { (enum gemm_form)form, ROWS,       n,          k,     a, b,       whole,
-                          DTYPE_BF16,           DTYPE_BF16, DTYPE_FP32, WIDTH, k, OUTPUTS, false };
+        struct gemm g = {
+            (enum gemm_form)form, ROWS,       n,     k, a,       b,     whole, DTYPE_BF16,
+            DTYPE_BF16,           DTYPE_FP32, WIDTH, k, OUTPUTS, false, 0
+        };
         assert_int_equal(f->ops->gemm(f->backend, STREAM_COMPUTE, &g, &f->diags), 0);
         for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
             for (int64_t row = 0; row < ROWS; row += pieces[i]) {

@@ -11,7 +11,8 @@ static void play_loss(struct step *s, int use)
 {
     uint64_t parts[] = { head_dense(s), embedding_dense(s) };
     int shards[] = { dense_shards(s), dense_shards(s) }, count = s->m->tied ? 2 : 1;
-    uint64_t T = s->T, H = s->H, V = (uint64_t)s->m->vocab, t = T < 512 ? T : 512;
+    uint64_t T = s->T, H = s->H, V = (uint64_t)s->m->vocab, n = (uint64_t)s->p->loss_tile_tokens;
+    uint64_t t = T < n ? T : n;
     uint64_t strip = (uint64_t)s->p->vocab_strip, w = strip > 0 ? strip : V;
     bool fp32 = s->p->logits_dtype == DTYPE_FP32, full = s->p->loss == LOSS_FULL;
     begin_use(s, use);

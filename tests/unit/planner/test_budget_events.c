@@ -57,6 +57,7 @@ static void random_layout(uint64_t *seed, int vocab, struct choices *c)
     p->logits_dtype = pick(seed, 0, 1) ? DTYPE_FP32 : DTYPE_BF16;
     p->loss = pick(seed, 0, 1) ? LOSS_FULL : LOSS_LINEAR_CE;
     p->vocab_strip = p->loss == LOSS_LINEAR_CE && pick(seed, 0, 1) ? pick(seed, 1, vocab) : 0;
+    p->loss_tile_tokens = 1 << pick(seed, 0, 12);
     p->recompute = pick(seed, 0, 3) ? RECOMPUTE_FULL : RECOMPUTE_NONE;
     p->recompute_layers = pick(seed, -1, 3);
     p->prefetch_units = pick(seed, 0, 3);
