@@ -1,5 +1,6 @@
 #include "executor/runtime/cuda_device.h"
 #include "base/text.h"
+#include "base/units.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -139,6 +140,9 @@ int cuda_device_open(struct cuda_device *device, int local, int ranks, struct di
     cudaError_t status = cudaSetDevice(device->index);
     if (status == cudaSuccess)
         status = cudaFree(NULL);
+    if (status == cudaErrorMemoryAllocation)
+        return diag_error(reterr, nowhere, "memory for the context: GPU %d has too little",
+                          device->index);
     if (status != cudaSuccess)
         return diag_error(reterr, nowhere, "GPU %d cannot be used: %s", device->index,
                           cudaGetErrorString(status));
@@ -149,7 +153,95 @@ int cuda_device_open(struct cuda_device *device, int local, int ranks, struct di
 uint64_t cuda_device_held_bytes(const struct cuda_device *device)
 {
     uint64_t used = used_bytes();
-    return used > device->others_bytes ? used - device->others_bytes : 0;
+    uint64_t others = device->others_bytes + device->ballast_bytes;
+    return used > others ? used - others : 0;
+}
+
+uint64_t cuda_device_free_bytes(void)
+{
+    size_t left = 0, all = 0;
+    return cudaMemGetInfo(&left, &all) == cudaSuccess ? left : 0;
+}
+
+/* Memory comes in grains of this size; less than one stays beyond a limit. */
+static const uint64_t grain_bytes = UINT64_C(2) << 20;
+
+/* The next piece of what is too much: most of it, so that what the device takes for the piece
+ * itself does not eat into the limit; at the end a grain at a time. */
+static uint64_t piece_bytes(uint64_t excess)
+{
+    uint64_t most = excess / 16 * 15 / grain_bytes * grain_bytes;
+    return most > grain_bytes ? most : grain_bytes;
+}
+
+/* Takes until no more than `left` bytes are free, or nothing more can be had. */
+static void take_ballast(struct cuda_device *device, uint64_t left)
+{
+    uint64_t before = cuda_device_free_bytes(), now = before, most = UINT64_MAX;
+
+    for (int i = 0; i < BALLAST_PIECES && now >= left + grain_bytes;) {
+        uint64_t piece = piece_bytes(now - left);
+        piece = piece < most ? piece : most;
+        if (cudaMalloc(&device->ballast[i], piece) == cudaSuccess) {
+            i++;
+        } else {
+            device->ballast[i] = NULL;
+            (void)cudaGetLastError();
+            most = piece / 2 / grain_bytes * grain_bytes;
+            if (most == 0)
+                break;
+        }
+        now = cuda_device_free_bytes();
+    }
+    device->ballast_bytes = before > now ? before - now : 0;
+}
+
+int cuda_device_limit(struct cuda_device *device, uint64_t limit, struct diag_list *reterr)
+{
+    size_t left = 0, all = 0;
+    char wanted[32], there[32];
+
+    if (cudaMemGetInfo(&left, &all) != cudaSuccess)
+        return diag_error(reterr, nowhere, "GPU %d does not say what memory it has", device->index);
+    (void)units_format_count(wanted, sizeof wanted, limit);
+    if (limit > all)
+        return diag_error(reterr, nowhere, "GPU %d has %s bytes, the memory limit is %s",
+                          device->index, units_format_count(there, sizeof there, all), wanted);
+    if (limit < device->context_bytes)
+        return diag_error(reterr, nowhere, "memory for the context: %s bytes wanted, %s there",
+                          units_format_count(there, sizeof there, device->context_bytes), wanted);
+    take_ballast(device, limit - device->context_bytes);
+    return 0;
+}
+
+void cuda_device_close(struct cuda_device *device)
+{
+    for (int i = 0; i < BALLAST_PIECES; i++)
+        if (device->ballast[i])
+            (void)cudaFree(device->ballast[i]);
+    memset(device->ballast, 0, sizeof device->ballast);
+    device->ballast_bytes = 0;
+}
+
+uint64_t cuda_device_total_bytes(void)
+{
+    size_t left = 0, all = 0;
+    return cudaMemGetInfo(&left, &all) == cudaSuccess ? all : 0;
+}
+
+void *cuda_device_pin(uint64_t bytes)
+{
+    void *block = NULL;
+    if (cudaMallocHost(&block, bytes) == cudaSuccess)
+        return block;
+    (void)cudaGetLastError(); /* lack of memory is the caller's to judge, not the next call's */
+    return NULL;
+}
+
+void cuda_device_unpin(void *block)
+{
+    if (block)
+        (void)cudaFreeHost(block);
 }
 
 void cuda_device_name(const struct cuda_device *device, char *ret, size_t size)

@@ -5,7 +5,9 @@
 #include "executor/runtime/cuda_device.h"
 #include "executor/runtime/program.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* What the device says of itself, beside what the arena says. */
 struct gpu {
@@ -43,6 +45,9 @@ static int open_gpu(struct machine *machine, struct gpu *gpu, struct diag_list *
 
     if (cuda_device_open(&gpu->device, here->own, here->count, reterr) != 0)
         return -1;
+    if (machine->memory_limit > 0 &&
+        cuda_device_limit(&gpu->device, machine->memory_limit, reterr) != 0)
+        return -1;
     machine->backend = backend_cuda_open(gpu->device.index, reterr);
     if (!machine->backend)
         return -1;
@@ -51,6 +56,11 @@ static int open_gpu(struct machine *machine, struct gpu *gpu, struct diag_list *
         return -1;
     gpu->fabric = machine->fabric = nccl;
     return 0;
+}
+
+static uint64_t held_bytes(const void *context)
+{
+    return cuda_device_held_bytes(&((const struct gpu *)context)->device);
 }
 
 static int open_cuda(struct machine *machine, struct diag_list *reterr)
@@ -64,17 +74,55 @@ static int open_cuda(struct machine *machine, struct diag_list *reterr)
     if (open_gpu(machine, gpu, reterr) != 0)
         return -1;
     record->add_device = add_device;
+    machine->device = (struct calibrate_device){ .context = gpu,
+                                                 .context_bytes = gpu->device.context_bytes,
+                                                 .memory_bytes = cuda_device_total_bytes(),
+                                                 .held_bytes = held_bytes,
+                                                 .pin = cuda_device_pin,
+                                                 .unpin = cuda_device_unpin };
     cuda_device_name(&gpu->device, record->device, sizeof record->device);
     cuda_device_versions(&gpu->device, record->versions, sizeof record->versions);
     return 0;
+}
+
+/* The libraries have words of their own for a device that is full, and some just fail. */
+static bool may_be_memory(const struct diag_list *errors)
+{
+    enum { LITTLE_BYTES = 64 << 20 };
+    static const char *const words[] = { "memory", "allocation", "ALLOC" };
+
+    for (int i = 0; i < errors->count; i++)
+        for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+            if (strstr(errors->items[i].what, words[k]) || strstr(errors->items[i].hint, words[k]))
+                return true;
+    return cuda_device_free_bytes() < LITTLE_BYTES;
+}
+
+static bool tell_memory(const struct machine *machine, const struct diag_list *errors,
+                        uint64_t arena_bytes, char *ret, size_t size)
+{
+    const struct gpu *gpu = machine->record.context;
+
+    if (!gpu || gpu->device.context_bytes == 0 || !may_be_memory(errors))
+        return false;
+    uint64_t communicators = gpu->fabric ? fabric_nccl_device_bytes(gpu->fabric) : 0;
+    uint64_t known = gpu->device.context_bytes + communicators + arena_bytes;
+    (void)snprintf(ret, size,
+                   "on the device: context %" PRIu64 ", communicators %" PRIu64 ", arena %" PRIu64
+                   ", libraries %" PRIu64 ", free %" PRIu64,
+                   gpu->device.context_bytes, communicators, arena_bytes,
+                   rest_of(cuda_device_held_bytes(&gpu->device), known), cuda_device_free_bytes());
+    return true;
 }
 
 static void close_cuda(struct machine *machine)
 {
     union {
         const void *kept;
-        void *made;
+        struct gpu *made;
     } gpu = { .kept = machine->record.context };
+    if (gpu.made)
+        cuda_device_close(&gpu.made->device);
     free(gpu.made);
     machine->record.context = NULL;
 }
@@ -85,6 +133,7 @@ int main(int argc, char **argv)
                                          .where = "GPUs",
                                          .backend = "cuda",
                                          .open = open_cuda,
+                                         .tell_memory = tell_memory,
                                          .close = close_cuda };
     return program_main(&cuda, argc, argv);
 }

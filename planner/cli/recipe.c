@@ -126,8 +126,8 @@ static void read_option(struct options *options, const char *path, const struct 
     if (options_has(options, id))
         return;
     enum option_type type = option_infos[id].type;
-    bool is_relative =
-        type == OPTION_PATH || (type == OPTION_DATA_PATH && looks_like_path(node->text));
+    bool may_be_path = type == OPTION_DATA_PATH || type == OPTION_BYTES_OR_DATA;
+    bool is_relative = type == OPTION_PATH || (may_be_path && looks_like_path(node->text));
     options->value[id] = is_relative ? relative_to(&options->pool, path, node->text) : node->text;
     options->at[id] = node->at;
 }

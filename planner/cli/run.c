@@ -115,6 +115,7 @@ static int run_plan(struct run *run, struct diag_list *reterr)
     tell_warnings(run, reterr);
     run->start.ranks = run->subject->prediction.plan.gpus;
     run->start.plan = run->plan_path;
+    run->start.memory_limit = run->subject->memory_limit;
     run->start.measurement = run->measurement_path;
     int status = start_and_wait(&run->start, reterr);
     bool first = run->start.outer.rank == 0;

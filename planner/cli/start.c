@@ -4,11 +4,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_WORDS = 64, RANK_TEXT = 16 };
+enum { MAX_WORDS = 64, RANK_TEXT = 16, BYTES_TEXT = 24 };
 
 int start_find(struct start *start, struct diag_list *reterr)
 {
@@ -75,15 +76,17 @@ int start_and_wait(const struct start *start, struct diag_list *reterr)
                    { OPTION_SAVE, "--save" },     { OPTION_WEIGHTS, "--weights" },
                    { OPTION_REPLAY, "--replay" }, { OPTION_STALL_TIMEOUT, "--stall-timeout" } };
     char *words[MAX_WORDS + 1] = { 0 };
-    char ranks[RANK_TEXT];
+    char ranks[RANK_TEXT], limit[BYTES_TEXT];
     int count = 0, child_status = 0;
     (void)snprintf(ranks, sizeof ranks, "%d", start->ranks);
+    (void)snprintf(limit, sizeof limit, "%" PRIu64, start->memory_limit);
     if (!start->outer.present)
         add_launcher(start, ranks, words, &count);
     add_word(words, &count, start->executor);
     add_word(words, &count, start->plan);
     add_option(words, &count, "--measurement", start->measurement);
     add_option(words, &count, "--dump", start->dump);
+    add_option(words, &count, "--memory-limit", start->memory_limit > 0 ? limit : NULL);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
         add_option(words, &count, passed[i].word, start->options->value[passed[i].id]);
     if (launch_and_wait(words, &child_status, reterr) != 0)

@@ -17,6 +17,7 @@ struct start {
     char executor[START_PATH], mpirun[START_PATH];
     const char *plan, *measurement; /* paths */
     const char *dump;               /* NULL: none is wanted */
+    uint64_t memory_limit;          /* bytes; 0: none */
 };
 
 /* Finds the programs; mpirun only where no launcher has started us. */

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "base/units.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,19 +96,52 @@ static uint64_t headroom_of(const struct options *options, uint64_t memory_bytes
     return (uint64_t)(fraction * (double)memory_bytes);
 }
 
+/* Something must be left of the memory. */
+static int check_limits(const struct options *options, const struct question *question,
+                        struct diag_list *reterr)
+{
+    if (question_limit_bytes(question) > 0)
+        return 0;
+    char text[32];
+    return diag_error(reterr, options->at[OPTION_RESERVE],
+                      "reserve and headroom leave nothing of the device's %s",
+                      units_format_gb(text, sizeof text, question_memory_bytes(question), 1));
+}
+
 static void read_limits(const struct options *options, struct question *question,
                         struct diag_list *reterr)
 {
-    uint64_t memory = question_memory_bytes(question);
     question->reserve_bytes = option_size(options, OPTION_RESERVE, 0);
-    question->headroom_bytes = headroom_of(options, memory);
-    if (question->reserve_bytes < memory &&
-        question->headroom_bytes < memory - question->reserve_bytes)
-        return;
-    char text[32];
-    diag_error(reterr, options->at[OPTION_RESERVE],
-               "reserve and headroom leave nothing of the device's %s",
-               units_format_gb(text, sizeof text, memory, 1));
+    question->headroom_bytes = headroom_of(options, question_memory_bytes(question));
+    (void)check_limits(options, question, reterr);
+}
+
+/* A size, or that of other hardware; it takes the place of what the plan's hardware has. */
+static int read_memory_limit(const struct options *options, struct subject *subject,
+                             struct diag_list *reterr)
+{
+    const char *text = options->value[OPTION_MEMORY_LIMIT];
+    struct hardware *hardware = &subject->prediction.plan.hardware;
+    uint64_t bytes = 0;
+    if (!text)
+        return 0;
+    if (units_parse_bytes(text, &bytes) != 0) {
+        struct hardware *other = calloc(1, sizeof *other);
+        int status = other ? hardware_load(text, other, reterr) : -1;
+        bytes = other ? other->memory_bytes : 0;
+        free(other);
+        if (status != 0)
+            return diag_error(reterr, options->at[OPTION_MEMORY_LIMIT],
+                              "memory-limit is '%s', neither a size such as 80GB nor hardware",
+                              text);
+    }
+    char exact[32];
+    (void)snprintf(exact, sizeof exact, "%" PRIu64, bytes);
+    if (hardware_set(hardware, "memory_bytes", exact, options->at[OPTION_MEMORY_LIMIT], reterr) !=
+        0)
+        return -1;
+    subject->memory_limit = bytes;
+    return 0;
 }
 
 /* Values were judged when they were parsed. */
@@ -153,6 +187,7 @@ static int read_question(const struct options *options, struct subject *subject,
     read_workload(options, subject);
     apply_set(options, subject, have_facts, reterr);
     read_micro_batch(options, subject, reterr);
+    (void)read_memory_limit(options, subject, reterr);
     if (have_facts)
         (void)model_check(&plan->model, options->at[OPTION_MODEL], reterr);
     if (have_facts && reterr->errors == 0)
@@ -237,12 +272,27 @@ struct subject *subject_open_plan(const char *path, struct diag_list *reterr)
     return NULL;
 }
 
+/* The plan stays what it is, and its digest with it; what is said of it is said of the limit. */
+static struct subject *open_limited_plan(const struct options *options, struct diag_list *reterr)
+{
+    struct subject *subject = subject_open_plan(options->argument[0], reterr);
+    if (!subject || !options_has(options, OPTION_MEMORY_LIMIT))
+        return subject;
+    if (read_memory_limit(options, subject, reterr) == 0 &&
+        check_limits(options, &subject->question, reterr) == 0) {
+        prediction_compute(&subject->prediction);
+        return subject;
+    }
+    subject_free(subject);
+    return NULL;
+}
+
 struct subject *subject_open(const struct options *options, struct diag_list *reterr)
 {
     if (options->argument_count > 0) {
         if (check_no_question(options, reterr) != 0)
             return NULL;
-        return subject_open_plan(options->argument[0], reterr);
+        return open_limited_plan(options, reterr);
     }
     struct subject *subject = calloc(1, sizeof *subject);
     if (!subject) {

@@ -13,6 +13,7 @@ struct subject {
     bool derived; /* answer is there */
     struct question question;
     struct answer answer;
+    uint64_t memory_limit; /* that stands for memory_bytes; 0: none is asked for */
 };
 
 /* From the first argument when there is one (a plan file; options of a question beside it are an

@@ -102,6 +102,7 @@ static void check_value(const struct option_info *info, const char *text, struct
     case OPTION_FLAG:
     case OPTION_TEXT:
     case OPTION_DATA_PATH:
+    case OPTION_BYTES_OR_DATA:
     case OPTION_PATH:
         break;
     }

@@ -5,10 +5,24 @@
 
 static const struct pos nowhere = { NULL, 0, 0 };
 
+/* What libraries take by themselves: code of kernels as it is first used, plans, buffers. */
+static int no_memory(const char *call, const char *said, struct diag_list *reterr)
+{
+    size_t left = 0, all = 0;
+    (void)cudaGetLastError();
+    if (cudaMemGetInfo(&left, &all) != cudaSuccess)
+        left = 0;
+    return diag_error(reterr, nowhere,
+                      "memory for 'modules' (kernels and libraries): %s: %s, %zu bytes there", call,
+                      said, left);
+}
+
 int cuda_check(cudaError_t status, const char *call, struct diag_list *reterr)
 {
     if (status == cudaSuccess)
         return 0;
+    if (status == cudaErrorMemoryAllocation)
+        return no_memory(call, cudaGetErrorString(status), reterr);
     return diag_error(reterr, nowhere, "%s: %s (%s)", call, cudaGetErrorString(status),
                       cudaGetErrorName(status));
 }
@@ -17,6 +31,8 @@ int cuda_check_lt(cublasStatus_t status, const char *call, struct diag_list *ret
 {
     if (status == CUBLAS_STATUS_SUCCESS)
         return 0;
+    if (status == CUBLAS_STATUS_ALLOC_FAILED)
+        return no_memory(call, cublasLtGetStatusString(status), reterr);
     return diag_error(reterr, nowhere, "%s: %s (%s)", call, cublasLtGetStatusString(status),
                       cublasLtGetStatusName(status));
 }
@@ -28,6 +44,8 @@ int cuda_check_dnn(cudnnStatus_t status, const char *call, struct diag_list *ret
     if (status == CUDNN_STATUS_SUCCESS)
         return 0;
     cudnnGetLastErrorString(detail, sizeof detail);
+    if (status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+        return no_memory(call, cudnnGetErrorString(status), reterr);
     return diag_error(reterr, nowhere, "%s: %s: %s", call, cudnnGetErrorString(status), detail);
 }
 
