@@ -1,5 +1,5 @@
-/* launch.c - what the host needs to put one operation on its stream: on the host backend, the
- * operation itself. */
+/* launch.c - what the host needs to put one operation on a stream. The host backend has none: its
+ * calls are the operations. */
 #include "executor/calibrate/bench.h"
 
 #include "executor/fabric/progress.h"
@@ -49,5 +49,7 @@ static int measure(struct bench *b, bool product)
 
 int bench_launch(struct bench *b)
 {
+    if (b->calibration->host)
+        return 0;
     return measure(b, false) == 0 ? measure(b, true) : -1;
 }
