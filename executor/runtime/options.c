@@ -23,7 +23,9 @@ const char run_options_usage[] =
     "  --stall-timeout N    seconds without progress of a rank after which the run is ended (600)\n"
     "  --dump FILE          gradients and final hidden states of the first step (safetensors)\n";
 
-enum option_type { OPTION_TEXT, OPTION_INT, OPTION_FORMAT };
+enum option_type { OPTION_TEXT, OPTION_INT, OPTION_FLAG, OPTION_FORMAT };
+    "  --calibrate FILE     no plan is run: the machine is measured, and its points written\n"
+    "  --quick              with --calibrate: the small ones once, to see that all works\n"
 
 struct option_row {
     const char *name;
@@ -48,6 +50,8 @@ enum { OPTION_COUNT = sizeof option_rows / sizeof *option_rows };
 
 static const struct pos nowhere = { NULL, 0, 0 };
 
+    { "calibrate", OPTION_TEXT, offsetof(struct run_options, calibrate), 0, 0 },
+    { "quick", OPTION_FLAG, offsetof(struct run_options, quick), 0, 0 },
 /* The row of "--NAME" or "--NAME=VALUE"; *ret_value is set for the second form. */
 static const struct option_row *find_row(const char *word, const char **ret_value)
 {
@@ -106,6 +110,14 @@ static void set_plan(const char *word, struct run_options *ret, struct diag_list
     ret->plan = word;
 }
 
+static void set_flag(const struct option_row *row, const char *value, struct run_options *ret,
+                     struct diag_list *reterr)
+{
+    if (value)
+        diag_error(reterr, nowhere, "--%s takes no value", row->name);
+    *(bool *)((char *)ret + row->offset) = true;
+}
+
 int run_options_parse(int argc, char *const *argv, struct run_options *ret,
                       struct diag_list *reterr)
 {
@@ -134,5 +146,10 @@ int run_options_parse(int argc, char *const *argv, struct run_options *ret,
         diag_error(reterr, nowhere, "which plan?");
     if (!ret->measurement && reterr->errors == errors_before)
         diag_error(reterr, nowhere, "--measurement FILE is missing");
+        else if (row->type == OPTION_FLAG)
+            set_flag(row, value, ret, reterr);
     return reterr->errors == errors_before ? 0 : -1;
 }
+    if (ret->calibrate && (ret->plan || ret->measurement))
+        diag_error(reterr, nowhere, "--calibrate measures the machine, and runs no plan");
+    if (ret->calibrate)

@@ -12,6 +12,8 @@ struct run_options {
     const char *plan, *measurement, *data, *dump, *weights, *save, *replay;
     enum data_format data_format;
     int64_t steps, seed, stall_seconds;
+    const char *calibrate; /* where points go; NULL: a plan is run */
+    bool quick;
     bool help;
 };
 

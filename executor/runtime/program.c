@@ -2,6 +2,7 @@
 #include "base/units.h"
 #include "executor/fabric/progress.h"
 #include "executor/runtime/dump.h"
+#include "executor/runtime/calibration.h"
 #include "executor/runtime/fault.h"
 #include "executor/runtime/options.h"
 #include "executor/runtime/question.h"
@@ -272,6 +273,28 @@ int program_main(const struct program *program, int argc, char **argv)
     watch_hold_signals();
     (void)signal(SIGXFSZ, SIG_IGN); /* a file beyond its limit is then an error of the write */
     run->machine.fabric = fabric_mpi_open(&argc, &argv, &run->errors);
+static void tell_measured(const char *what)
+{
+    (void)fprintf(stderr, "measuring %s\n", what);
+}
+
+/* Of no plan: the machine is all there is to ask for. */
+static enum status measure_machine(struct run *run)
+{
+    const struct run_options *o = &run->options;
+    (void)question_check_output(o->calibrate, &run->errors);
+    if (any_errors(run))
+        return STATUS_WRONG_QUESTION;
+    (void)run->program->open(&run->machine, &run->errors);
+    if (any_errors(run))
+        return STATUS_FAILED;
+    watch_transfers(run->watch, run->machine.fabric);
+    if (calibration_run(&run->machine, run->program->backend, o->calibrate, o->quick, tell_measured,
+                        &run->errors) != 0)
+        fail_all(run);
+    return STATUS_DONE;
+}
+
     if (!run->machine.fabric) {
         diag_list_print(stderr, &run->errors);
         free(run);
@@ -283,3 +306,5 @@ int program_main(const struct program *program, int argc, char **argv)
     free(run);
     return (int)status;
 }
+    if (run->options.calibrate)
+        return measure_machine(run);

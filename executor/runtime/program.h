@@ -4,6 +4,7 @@
 #ifndef RANKFIT_EXECUTOR_RUNTIME_PROGRAM_H
 #define RANKFIT_EXECUTOR_RUNTIME_PROGRAM_H
 
+#include "executor/calibrate/calibrate.h"
 #include "executor/runtime/record.h"
 
 /* What the ranks compute on and talk through. */
@@ -12,6 +13,7 @@ struct machine {
     struct backend *backend;
     struct record_machine record;
 };
+    struct calibrate_device device; /* zeroed where there is none */
 
 struct program {
     const char *name;    /* "rankfit-host" */
