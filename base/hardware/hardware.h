@@ -69,7 +69,8 @@ struct hardware {
     double scatter_efficiency;              /* reduce-scatter, where not gather_efficiency */
     double exchange_latency_seconds;        /* all-to-all, where not the collective one */
     double host_link_both_bytes_per_second; /* each way when both directions are busy */
-    /* All-to-all on the copy engines, where not as on SMs: rate, share that hides, device memory. */
+    /* All-to-all on the copy engines, where not as on SMs: rate, share that hides, device memory.
+     */
     double copy_exchange_efficiency, copy_exchange_overlap;
     uint64_t copy_exchange_bytes;
 };

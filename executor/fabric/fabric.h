@@ -7,6 +7,7 @@
 
 #include "base/diag.h"
 #include "base/layout/primitives.h"
+#include "executor/memory/arena.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -74,6 +75,16 @@ struct fabric_ops {
      * more than `seconds`. For another thread than that of all other calls. NULL where calls end
      * with what they do. */
     int (*overdue)(struct fabric *f, double seconds, struct diag_list *reterr);
+
+    /* A group whose all_to_all_rows moves equal shares, the same to and from every member, by
+     * copies from memory to memory; not joined with any other of the same ranks. Its send and recv
+     * lie in the block of window_source, at the same offsets at every member. NULL: group_open
+     * serves. */
+    int (*group_open_copies)(struct fabric *f, const int *ranks, int count, struct group **ret,
+                             struct diag_list *reterr);
+    /* Where the arena comes from when there are such groups: opened before, and closed after it.
+     * Every rank reserves at the same time; the block is as large as the largest that one asks. */
+    struct arena_source (*window_source)(struct fabric *f);
 };
 
 struct fabric {

@@ -314,6 +314,19 @@ static int check_residents(struct arena *arena, struct diag_list *reterr)
     return 0;
 }
 
+/* FNV-1a over the numbers, a byte at a time: http://www.isthe.com/chongo/tech/comp/fnv/ */
+uint64_t arena_fingerprint(const struct arena *arena)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+    for (uint32_t i = 0; i < arena->count; i++) {
+        const uint64_t of_take[] = { arena->takes[i].offset, arena->takes[i].capacity };
+        const unsigned char *bytes = (const unsigned char *)of_take;
+        for (size_t at = 0; at < sizeof of_take; at++)
+            hash = (hash ^ bytes[at]) * UINT64_C(1099511628211);
+    }
+    return hash;
+}
+
 int arena_pack(struct arena *arena, struct diag_list *reterr)
 {
     if (!arena->marked) {

@@ -60,6 +60,9 @@ void arena_own(struct arena *arena, struct buffer *buffer, enum owner owner);
 /* After arena_pack: a resident buffer taken in the dry pass gets its address. */
 void arena_resident(struct arena *arena, struct buffer *buffer);
 
+/* Of every tensor's place and room, after arena_pack: equal at ranks that laid out the same. */
+uint64_t arena_fingerprint(const struct arena *arena);
+
 /* Labels what follows, for the peak's report ("backward micro-batch 0 layer 5"). */
 void arena_phase(struct arena *arena, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -14,7 +14,7 @@ static const unsigned group_axes[MESH_GROUP_COUNT] = {
     [MESH_CONTEXT] = 1U << AXIS_CP,
 };
 
-int mesh_open(struct meshes *mesh, struct fabric *fabric, const struct layout *layout,
+int mesh_open(struct meshes *mesh, struct fabric *fabric, const struct layout *layout, bool copies,
               struct diag_list *reterr)
 {
     memset(mesh, 0, sizeof *mesh);
@@ -24,8 +24,10 @@ int mesh_open(struct meshes *mesh, struct fabric *fabric, const struct layout *l
     int ret = ranks ? 0 : diag_error(reterr, (struct pos){ 0 }, "no memory left for the mesh");
     for (int i = 0; ret == 0 && i < MESH_GROUP_COUNT; i++) {
         int count = layout_group(layout, group_axes[i], fabric->rank, ranks);
+        bool by_copies = copies && i == MESH_EXPERTS && fabric->ops->group_open_copies;
         progress_wait(fabric->progress, "group_open");
-        ret = fabric->ops->group_open(fabric, ranks, count, &mesh->groups[i], reterr);
+        ret = (by_copies ? fabric->ops->group_open_copies : fabric->ops->group_open)(
+            fabric, ranks, count, &mesh->groups[i], reterr);
         progress_waited(fabric->progress);
     }
     free(ranks);

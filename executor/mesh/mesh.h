@@ -6,6 +6,8 @@
 #include "base/layout/layout.h"
 #include "executor/fabric/fabric.h"
 
+#include <stdbool.h>
+
 enum mesh_group {
     MESH_DENSE_SHARDS,    /* one copy of dense state: fsdp x cp */
     MESH_EXPERT_SHARDS,   /* one copy of the local experts' state: e_fsdp */
@@ -22,9 +24,9 @@ struct meshes {
     struct group *groups[MESH_GROUP_COUNT];
 };
 
-/* Opens the groups of this rank. -1 with a diagnostic when a communicator cannot be had; mesh_close
+/* Opens the groups of this rank; copies: expert rows move by copies, where the fabric has them. -1 with a diagnostic when a communicator cannot be had; mesh_close
  * is due in both cases. */
-int mesh_open(struct meshes *mesh, struct fabric *fabric, const struct layout *layout,
+int mesh_open(struct meshes *mesh, struct fabric *fabric, const struct layout *layout, bool copies,
               struct diag_list *reterr);
 void mesh_close(struct meshes *mesh);
 

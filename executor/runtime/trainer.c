@@ -178,6 +178,37 @@ static void walk_step(struct trainer *t, int step, struct step_result *ret)
     t->phase_seconds[PHASE_TIME_COMMUNICATION] = w->communication_seconds;
 }
 
+static bool moves_by_copies(const struct trainer *t)
+{
+    const struct fabric_ops *ops = t->mesh.fabric->ops;
+    return t->work.plan->choices.primitives.exchange == EXCHANGE_COPY && ops->window_source;
+}
+
+/* Copies go to the peers' arenas at the places that tensors have in this rank's. */
+static int check_places(struct trainer *t)
+{
+    struct group *members = t->mesh.groups[MESH_EXPERTS];
+    int count = group_info(members)->count;
+    int64_t *values = calloc(2 * (size_t)count, sizeof *values);
+    int64_t mine = (int64_t)(arena_fingerprint(t->work.arena) >> 1);
+    int failed = values ? 0 : no_memory(t);
+
+    for (int i = 0; i < count && values; i++)
+        values[i] = mine;
+    if (values)
+        failed = t->mesh.fabric->ops->exchange_counts(members, values, values + count, 1,
+                                                       t->work.errors);
+    for (int i = 0; i < count && !failed; i++)
+        if (values[count + i] != mine) {
+            diag_error(t->work.errors, (struct pos){ 0 },
+                       "rank %d lays its tensors out otherwise than member %d of its expert group",
+                       t->mesh.fabric->rank, i);
+            failed = diag_hint(t->work.errors, "exchange=sm needs no common places");
+        }
+    free(values);
+    return failed;
+}
+
 static int reserve(struct trainer *t)
 {
     struct work *w = &t->work;
@@ -189,6 +220,8 @@ static int reserve(struct trainer *t)
     t->workspace = work_take(w, OWNER_WORKSPACE, w->backend->ops->workspace_bytes(w->backend));
     walk_step(t, 1, &ignored);
     if (w->failed || arena_pack(w->arena, w->errors) != 0)
+        return -1;
+    if (moves_by_copies(t) && check_places(t) != 0)
         return -1;
     w->dry = false;
     arena_resident(w->arena, &t->workspace);
@@ -210,13 +243,17 @@ int trainer_open_with(struct trainer *t, const struct plan *plan, struct fabric 
                              .errors = reterr,
                              .seed = options->seed,
                              .progress = fabric->progress };
-    if (mesh_open(&t->mesh, fabric, &plan->choices.layout, reterr) != 0 || open_lists(t) != 0)
+    bool copies = plan->choices.primitives.exchange == EXCHANGE_COPY;
+    if (mesh_open(&t->mesh, fabric, &plan->choices.layout, copies, reterr) != 0 ||
+        open_lists(t) != 0)
         return -1;
-    const struct arena_source source = backend->ops->arena_source(backend);
+    const struct arena_source source = moves_by_copies(t) ? fabric->ops->window_source(fabric)
+                                                          : backend->ops->arena_source(backend);
     t->work.arena = arena_open(&source);
     if (!t->work.arena)
         return no_memory(t);
     arena_fail_at(t->work.arena, options->refused_take);
+    arena_limit(t->work.arena, options->live_limit);
     if (reserve(t) != 0)
         return -1;
     state_initialise(&t->state);

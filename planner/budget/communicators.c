@@ -11,6 +11,7 @@ enum { MAX_AXES = 5, MAX_GROUPS = 16, NETWORK_CHANNELS = 2 };
 struct group {
     int count, size, peers; /* peers: of an exchange; 0: none */
     bool ring;
+    bool apart; /* a communicator of its own, whatever the others' ranks are */
     int stride[MAX_AXES], degree[MAX_AXES];
 };
 
@@ -34,7 +35,7 @@ static void group_add_axis(struct group *g, int stride, int degree)
 
 static bool same_ranks(const struct group *a, const struct group *b)
 {
-    if (a->count != b->count)
+    if (a->count != b->count || a->apart || b->apart)
         return false;
     for (int i = 0; i < a->count; i++)
         if (a->stride[i] != b->stride[i] || a->degree[i] != b->degree[i])
@@ -42,16 +43,23 @@ static bool same_ranks(const struct group *a, const struct group *b)
     return true;
 }
 
-/* Adds the group of `axes` (bits from the first of `degrees`), or its use to an equal one. */
-static void use(struct groups *all, const int *degrees, unsigned axes, bool ring, int peers)
+static struct group group_of(const int *degrees, unsigned axes)
 {
-    struct group g = { .size = 1, .ring = ring };
+    struct group g = { .size = 1 };
     int stride = 1;
     for (int i = 0; i < MAX_AXES; stride *= degrees[i], i++)
         if (axes & (1U << i))
             group_add_axis(&g, stride, degrees[i]);
+    return g;
+}
+
+/* Adds the group of `axes` (bits from the first of `degrees`), or its use to an equal one. */
+static void use(struct groups *all, const int *degrees, unsigned axes, bool ring, int peers)
+{
+    struct group g = group_of(degrees, axes);
     if (g.size == 1)
         return;
+    g.ring = ring;
     g.peers = peers < 0 ? g.size - 1 : peers;
     for (int i = 0; i < all->count; i++) {
         struct group *old = &all->items[i];
@@ -67,6 +75,16 @@ static void use(struct groups *all, const int *degrees, unsigned axes, bool ring
 
 enum { D_TP = 1, D_CP = 2, D_FSDP = 4, D_REP = 8, D_PP = 16 };
 enum { E_ETP = 1, E_EP = 2, E_FSDP = 4, E_REP = 8 };
+
+/* Exchanges on the copy engines write into the peers' arenas: no buffers, but a communicator whose
+ * policy the other collectives of the same ranks do not share. */
+static void use_copies(struct groups *all, const int *expert)
+{
+    struct group g = group_of(expert, E_EP);
+    g.apart = true;
+    if (g.size > 1 && all->count < MAX_GROUPS)
+        all->items[all->count++] = g;
+}
 
 static void collect(const struct budget_input *in, struct groups *ret)
 {
@@ -86,7 +104,10 @@ static void collect(const struct budget_input *in, struct groups *ret)
     use(ret, dense, D_PP, false, l->pp > 2 ? 2 : 1);
     if (in->model->moe.experts == 0)
         return;
-    use(ret, expert, E_EP, false, -1);
+    if (p->exchange == EXCHANGE_COPY)
+        use_copies(ret, expert);
+    else
+        use(ret, expert, E_EP, false, -1);
     use(ret, expert, E_ETP, true, 0);
     use(ret, expert, E_FSDP, true, 0);
     use(ret, expert, E_REP, true, 0);
@@ -124,6 +145,8 @@ uint64_t communicator_bytes(const struct budget_input *in)
     for (int i = 0; i < all.count; i++) {
         const struct group *g = &all.items[i];
         total = add_sat(total, i == 0 ? h->communicator_first_bytes : h->communicator_next_bytes);
+        if (g->apart)
+            total = add_sat(total, h->copy_exchange_bytes);
         if (g->ring)
             total = add_sat(total, mul_sat((uint64_t)h->ring_channels, h->channel_bytes));
         if (g->peers > 0)

@@ -2,20 +2,37 @@
  * repeats those of the forward. */
 #include "planner/time/cost.h"
 
+/* One exchange of routed rows: copy engines have a rate of their own. */
+static double rows_seconds(const struct budget_input *in, struct ranks ranks, double bytes)
+{
+    const struct hardware *h = in->hardware;
+    double seconds = exchange_seconds(h, ranks, bytes), latency = h->collective_latency_seconds;
+    bool copies = in->choices->primitives.exchange == EXCHANGE_COPY;
+    if (!copies || h->copy_exchange_efficiency <= 0)
+        return seconds;
+    return latency + (seconds - latency) * h->exchange_efficiency / h->copy_exchange_efficiency;
+}
+
+static double hidden_share(const struct budget_input *in)
+{
+    const struct hardware *h = in->hardware;
+    bool copies = in->choices->primitives.exchange == EXCHANGE_COPY;
+    return copies && h->copy_exchange_overlap > 0 ? h->copy_exchange_overlap : h->exchange_overlap;
+}
+
 /* Two exchanges a pass of R x H x 2 bytes. Chunks hide a share of the shorter of exchange and
  * expert matmul. */
 static void exchange_cost(const struct budget_input *in, uint64_t received, struct pass *pass)
 {
-    const struct hardware *h = in->hardware;
     struct ranks ranks = { in->choices->layout.ep, in->choices->layout.etp };
     struct dispatch d;
     dispatch_init(in, received, &d);
     uint64_t rows = d.chunk_received > d.chunk_sent ? d.chunk_received : d.chunk_sent;
     double bytes = 2.0 * (double)rows * in->model->hidden;
-    double seconds = 2.0 * d.chunks * exchange_seconds(h, ranks, bytes);
+    double seconds = 2.0 * d.chunks * rows_seconds(in, ranks, bytes);
     double experts = pass->item[TIME_EXPERTS];
     if (d.overlaps)
-        seconds -= h->exchange_overlap * (seconds < experts ? seconds : experts);
+        seconds -= hidden_share(in) * (seconds < experts ? seconds : experts);
     pass->item[TIME_EXPOSED_EXCHANGE] = seconds;
 }
 

@@ -12,118 +12,9 @@ static struct nccl_fabric *fabric_of(struct fabric *f)
     return (struct nccl_fabric *)f;
 }
 
-static int no_memory(const struct nccl_fabric *f, struct diag_list *reterr)
+int nccl_no_memory(const struct nccl_fabric *f, struct diag_list *reterr)
 {
     return diag_error(reterr, nowhere, "rank %d: no memory left for a group", f->base.rank);
-}
-
-static bool same_ranks(const struct communicator *c, const int *ranks, int count)
-{
-    return c->count == count && memcmp(c->ranks, ranks, (size_t)count * sizeof *ranks) == 0;
-}
-
-/* The identifier that member 0 made, at every member. */
-static int share_id(const struct nccl_group *g, ncclUniqueId *id, struct diag_list *reterr)
-{
-    enum { WORDS = sizeof *id / sizeof(int64_t) };
-    const struct fabric_ops *host = g->fabric->host->ops;
-    size_t count = (size_t)g->base.info.count;
-    int64_t *words = calloc(2 * count * WORDS, sizeof *words);
-    int ret = 0;
-
-    if (!words) {
-        (void)no_memory(g->fabric, reterr);
-        return -1;
-    }
-    if (g->base.info.index == 0)
-        ret = nccl_check(g, ncclGetUniqueId(id), "group_open", reterr);
-    for (size_t i = 0; i < count && g->base.info.index == 0; i++)
-        memcpy(words + i * WORDS, id, sizeof *id);
-    if (host->exchange_counts(g->host, words, words + count * WORDS, WORDS, reterr) != 0)
-        ret = -1;
-    memcpy(id, words + count * WORDS, sizeof *id);
-    free(words);
-    return ret;
-}
-
-static uint64_t device_free(void)
-{
-    size_t left = 0, all = 0;
-    return cudaMemGetInfo(&left, &all) == cudaSuccess ? left : 0;
-}
-
-/* What the device has less of than `before` is the communicators'. */
-static void account(struct nccl_fabric *f, uint64_t before)
-{
-    uint64_t after = device_free();
-    f->device_bytes += before > after ? before - after : 0;
-}
-
-static void free_communicator(struct communicator *c)
-{
-    if (c->comm)
-        (void)ncclCommDestroy(c->comm);
-    free(c->ranks);
-    free(c);
-}
-
-static struct communicator *new_communicator(struct nccl_group *g, const int *ranks,
-                                             struct diag_list *reterr)
-{
-    struct nccl_fabric *f = g->fabric;
-    size_t bytes = (size_t)g->base.info.count * sizeof *ranks;
-    struct communicator *c = calloc(1, sizeof *c);
-    uint64_t before = device_free();
-    ncclUniqueId id;
-
-    if (!c || !(c->ranks = malloc(bytes))) {
-        free(c);
-        (void)no_memory(f, reterr);
-        return NULL;
-    }
-    memcpy(c->ranks, ranks, bytes);
-    c->count = g->base.info.count;
-    if (share_id(g, &id, reterr) != 0 ||
-        nccl_check(g, ncclCommInitRank(&c->comm, c->count, id, g->base.info.index), "group_open",
-                   reterr) != 0) {
-        free_communicator(c);
-        return NULL;
-    }
-    account(f, before);
-    (void)pthread_mutex_lock(&f->pending.lock);
-    c->next = f->communicators;
-    f->communicators = c;
-    (void)pthread_mutex_unlock(&f->pending.lock);
-    return c;
-}
-
-static int join_communicator(struct nccl_group *g, const int *ranks, struct diag_list *reterr)
-{
-    struct communicator *c = g->fabric->communicators;
-
-    while (c && !same_ranks(c, ranks, g->base.info.count))
-        c = c->next;
-    if (!c)
-        c = new_communicator(g, ranks, reterr);
-    if (!c)
-        return -1;
-    g->communicator = c;
-    c->users++;
-    return 0;
-}
-
-static void leave_communicator(struct nccl_group *g)
-{
-    struct communicator *c = g->communicator, **at = &g->fabric->communicators;
-
-    if (!c || --c->users > 0)
-        return;
-    (void)pthread_mutex_lock(&g->fabric->pending.lock);
-    while (*at != c)
-        at = &(*at)->next;
-    *at = c->next;
-    (void)pthread_mutex_unlock(&g->fabric->pending.lock);
-    free_communicator(c);
 }
 
 static void group_close(struct fabric *f, struct group *g)
@@ -132,32 +23,44 @@ static void group_close(struct fabric *f, struct group *g)
 
     if (!g)
         return;
-    leave_communicator(nccl_group_of(g));
+    communicator_leave(nccl_group_of(g));
     fabric->host->ops->group_close(fabric->host, nccl_group_of(g)->host);
     free(g);
 }
 
-static int group_open(struct fabric *f, const int *ranks, int count, struct group **ret,
-                      struct diag_list *reterr)
+static int open_group(struct fabric *f, const int *ranks, int count, bool copies,
+                      struct group **ret, struct diag_list *reterr)
 {
     struct nccl_fabric *fabric = fabric_of(f);
     struct nccl_group *g = calloc(1, sizeof *g);
 
     *ret = NULL;
     if (!g)
-        return no_memory(fabric, reterr);
+        return nccl_no_memory(fabric, reterr);
     g->fabric = fabric;
     if (fabric->host->ops->group_open(fabric->host, ranks, count, &g->host, reterr) != 0) {
         free(g);
         return -1;
     }
     g->base.info = *group_info(g->host);
-    if (count > 1 && join_communicator(g, ranks, reterr) != 0) {
+    if (count > 1 && communicator_join(g, ranks, copies, reterr) != 0) {
         group_close(f, &g->base);
         return -1;
     }
     *ret = &g->base;
     return 0;
+}
+
+static int group_open(struct fabric *f, const int *ranks, int count, struct group **ret,
+                      struct diag_list *reterr)
+{
+    return open_group(f, ranks, count, false, ret, reterr);
+}
+
+static int group_open_copies(struct fabric *f, const int *ranks, int count, struct group **ret,
+                             struct diag_list *reterr)
+{
+    return open_group(f, ranks, count, true, ret, reterr);
 }
 
 int nccl_check(const struct nccl_group *g, ncclResult_t result, const char *operation,
@@ -172,8 +75,10 @@ int nccl_check(const struct nccl_group *g, ncclResult_t result, const char *oper
     if (result == ncclSuccess)
         return 0;
     const char *detail = ncclGetLastError(c ? c->comm : NULL);
-    diag_error(reterr, nowhere, "rank %d: %s over %d ranks failed: %s", g->fabric->base.rank,
-               operation, g->base.info.count, ncclGetErrorString(result));
+    bool memory = detail && (strstr(detail, "memory") || strstr(detail, "alloc"));
+    diag_error(reterr, nowhere, "rank %d: %s%s over %d ranks failed: %s", g->fabric->base.rank,
+               memory ? "memory for 'communicators': " : "", operation, g->base.info.count,
+               ncclGetErrorString(result));
     return detail && detail[0] ? diag_hint(reterr, "%.200s", detail) : -1;
 }
 
@@ -206,7 +111,7 @@ int nccl_begin(struct nccl_call *call, struct diag_list *reterr)
         status = cudaStreamWaitEvent(f->communication, f->fork, 0);
     if (nccl_check_cuda(f, status, call->operation, reterr) != 0)
         return -1;
-    call->free_before = call->group->communicator->seen & bit ? 0 : device_free();
+    call->free_before = call->group->communicator->seen & bit ? 0 : nccl_device_free();
     call->group->communicator->seen |= bit;
     return nccl_check(call->group, ncclGroupStart(), call->operation, reterr);
 }
@@ -246,10 +151,10 @@ int nccl_end(struct nccl_call *call, ncclResult_t result, struct transfer **ret,
     if (nccl_check(g, result != ncclSuccess ? result : ended, call->operation, reterr) != 0)
         return -1;
     if (call->free_before > 0)
-        account(f, call->free_before);
+        nccl_account(f, call->free_before);
     struct transfer *t = new_transfer(f);
     if (!t)
-        return no_memory(f, reterr);
+        return nccl_no_memory(f, reterr);
     cudaError_t status = cudaEventRecord(t->done, f->communication);
     if (status == cudaSuccess)
         status = pending_add(&f->pending, f->communication, call->operation, g->base.info.count);
@@ -359,6 +264,8 @@ static const struct fabric_ops nccl_ops = {
     .all_to_all_rows_start = nccl_all_to_all_rows_start,
     .reduce_scatter_start = nccl_reduce_scatter_start,
     .overdue = overdue,
+    .group_open_copies = group_open_copies,
+    .window_source = nccl_window_source,
 };
 
 uint64_t fabric_nccl_device_bytes(const struct fabric *f)
@@ -389,7 +296,7 @@ struct fabric *fabric_nccl_open(struct fabric *host, struct backend *cuda, struc
         return &f->base;
     (void)nccl_check_cuda(f, status, "fabric", reterr);
     if (status == cudaSuccess) {
-        (void)no_memory(f, reterr);
+        (void)nccl_no_memory(f, reterr);
         (void)cudaEventDestroy(f->fork);
     }
     free(all);

@@ -17,7 +17,9 @@ struct communicator {
     ncclComm_t comm;
     int *ranks;
     int count, users;
-    unsigned seen; /* operations that have run once: bit of enum nccl_operation */
+    unsigned seen;       /* operations that have run once: bit of enum nccl_operation */
+    bool copies;         /* of a group that moves equal shares by the copy engines; never shared */
+    ncclWindow_t window; /* the fabric's block as the members see it, from the first exchange on */
 };
 
 /* Which first calls make NCCL set up connections of their own. */
@@ -60,6 +62,8 @@ struct nccl_fabric {
     struct transfer *idle;
     struct pending pending; /* its lock is that of the list of communicators too */
     uint64_t device_bytes;
+    void *block; /* of window_source */
+    uint64_t block_bytes;
 };
 
 struct nccl_group {
@@ -79,6 +83,23 @@ static inline bool group_is_alone(const struct group *g)
     return g->info.count == 1;
 }
 
+/* communicator.c: joined by the groups of the same ranks, but for one whose policy is copies. */
+int communicator_join(struct nccl_group *g, const int *ranks, bool copies,
+                      struct diag_list *reterr);
+void communicator_leave(struct nccl_group *g);
+uint64_t nccl_device_free(void);
+/* What the device has less of than `before` is the communicators'. */
+void nccl_account(struct nccl_fabric *f, uint64_t before);
+
+/* nccl_copies.c */
+struct arena_source nccl_window_source(struct fabric *f);
+/* The group's share of the block, made known to its members at the first call. */
+int nccl_window_open(struct nccl_group *g, struct diag_list *reterr);
+/* Rows that every member sends to every other, or -1 with who breaks the rule. */
+int64_t nccl_equal_share(const struct nccl_group *g, const int64_t *send_rows,
+                         const int64_t *recv_rows, struct diag_list *reterr);
+
+int nccl_no_memory(const struct nccl_fabric *f, struct diag_list *reterr);
 /* 0, or -1 with rank, operation and the library's own words. */
 int nccl_check(const struct nccl_group *g, ncclResult_t result, const char *operation,
                struct diag_list *reterr);

@@ -66,6 +66,21 @@ static ncclResult_t exchange_all(const struct nccl_group *group, const char *sen
     return result;
 }
 
+/* Equal shares, by the copy engines. */
+static int exchange_copies(struct nccl_call *call, const void *send, const int64_t *send_rows,
+                           void *recv, const int64_t *recv_rows, uint64_t row_bytes,
+                           struct transfer **ret, struct diag_list *reterr)
+{
+    const struct nccl_group *group = call->group;
+    int64_t share = nccl_equal_share(group, send_rows, recv_rows, reterr);
+
+    if (share < 0 || nccl_window_open(call->group, reterr) != 0 || nccl_begin(call, reterr) != 0)
+        return -1;
+    ncclResult_t result = ncclAlltoAll(send, recv, (uint64_t)share * row_bytes, ncclUint8,
+                                       group->communicator->comm, group->fabric->communication);
+    return nccl_end(call, result, ret, reterr);
+}
+
 static int exchange(struct group *g, const void *send, const int64_t *send_rows, void *recv,
                     const int64_t *recv_rows, uint64_t row_bytes, struct transfer **ret,
                     struct diag_list *reterr)
@@ -79,6 +94,8 @@ static int exchange(struct group *g, const void *send, const int64_t *send_rows,
         *ret = NULL;
     if (group_is_alone(g))
         return nccl_copy(group, recv, send, (uint64_t)send_rows[0] * row_bytes, reterr);
+    if (group->communicator->copies)
+        return exchange_copies(&call, send, send_rows, recv, recv_rows, row_bytes, ret, reterr);
     if (nccl_begin(&call, reterr) != 0)
         return -1;
     return nccl_end(&call, exchange_all(group, send, send_rows, recv, recv_rows, row_bytes), ret,

@@ -165,6 +165,46 @@ static void exchanges(void **state)
     fabric->ops->group_close(fabric, g);
 }
 
+/* Equal shares through windows: SHARE rows to and from every member; uneven ones are refused. */
+static void copies(void **state)
+{
+    (void)state;
+    enum { SHARE = 640 };
+    struct group *g = NULL;
+    int ranks[8], count = SHARE * ROW * fabric->world;
+    int64_t rows[8];
+    for (int i = 0; i < fabric->world; i++) {
+        ranks[i] = i;
+        rows[i] = SHARE;
+    }
+    assert_int_equal(fabric->ops->group_open_copies(fabric, ranks, fabric->world, &g, &errors), 0);
+    struct arena_source window = fabric->ops->window_source(fabric);
+    size_t bytes = (size_t)count * sizeof(float);
+    char *block = window.reserve(window.context, 2 * bytes);
+    assert_non_null(block);
+    float *mine = values(count, 0);
+    assert_int_equal(cuda->ops->upload(cuda, STREAM_COMPUTE, block, mine, bytes, &errors), 0);
+    assert_int_equal(cuda->ops->zero(cuda, STREAM_COMPUTE, block + bytes, bytes, &errors), 0);
+    assert_int_equal(fabric->ops->all_to_all_rows(g, block, rows, block + bytes, rows,
+                                                  ROW * sizeof *mine, &errors),
+                     0);
+    float *got = download(block + bytes, count);
+    for (int i = 0; i < count; i++)
+        assert_true(got[i] ==
+                    value_of(i / (SHARE * ROW), fabric->rank * SHARE * ROW + i % (SHARE * ROW)));
+    if (fabric->world > 1) {
+        rows[1]--;
+        assert_int_equal(fabric->ops->all_to_all_rows(g, block, rows, block + bytes, rows,
+                                                      ROW * sizeof *mine, &errors),
+                         -1);
+        errors = (struct diag_list){ 0 };
+    }
+    free(mine);
+    free(got);
+    window.release(window.context, block, 2 * bytes);
+    fabric->ops->group_close(fabric, g);
+}
+
 /* Blocks in zig-zag places: rank r holds chunks r and 2 * world - 1 - r. */
 static void blocks(void **state)
 {
@@ -216,8 +256,8 @@ static void groups_share(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gathers), cmocka_unit_test(sums),         cmocka_unit_test(exchanges),
-        cmocka_unit_test(blocks),  cmocka_unit_test(groups_share),
+        cmocka_unit_test(gathers), cmocka_unit_test(sums),   cmocka_unit_test(exchanges),
+        cmocka_unit_test(copies),  cmocka_unit_test(blocks), cmocka_unit_test(groups_share),
     };
     struct fabric *host = fabric_mpi_open(&argc, &argv, &errors);
     double without = 0;

@@ -150,7 +150,7 @@ static void run(struct bench *b, const struct form *form)
                         .seed = SEED,
                         .dry = true };
     assert_non_null(w->backend);
-    assert_int_equal(mesh_open(&b->mesh, step_fabric, &b->plan.choices.layout, &b->errors), 0);
+    assert_int_equal(mesh_open(&b->mesh, step_fabric, &b->plan.choices.layout, false, &b->errors), 0);
     const struct arena_source source = w->backend->ops->arena_source(w->backend);
     w->arena = arena_open(&source);
     assert_non_null(w->arena);

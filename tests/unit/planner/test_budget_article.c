@@ -167,6 +167,16 @@ static void communicators(void **state)
     budget_compute(sample_input(&s, 1024), &budget);
     assert_int_equal(budget.groups[0].item_bytes[ITEM_COMMUNICATORS],
                      574 + 288 + 196 + 3 * 384 + 196 + 288);
+    /* by copies: a communicator of its own and its windows, without buffers */
+    s.choices.primitives.exchange = EXCHANGE_COPY;
+    s.hardware.copy_exchange_bytes = 2;
+    budget_compute(sample_input(&s, 1024), &budget);
+    assert_int_equal(budget.groups[0].item_bytes[ITEM_COMMUNICATORS],
+                     574 + 288 + 196 + 2 + 196 + 288);
+    s.choices.layout.ep = s.choices.layout.fsdp = 2;
+    s.choices.layout.e_fsdp = 1;
+    budget_compute(sample_input(&s, 1024), &budget);
+    assert_int_equal(budget.groups[0].item_bytes[ITEM_COMMUNICATORS], 574 + 288 + 196 + 2);
 }
 
 int main(void)
