@@ -85,6 +85,10 @@ struct fabric_ops {
     /* Where the arena comes from when there are such groups: opened before, and closed after it.
      * Every rank reserves at the same time; the block is as large as the largest that one asks. */
     struct arena_source (*window_source)(struct fabric *f);
+
+    /* What transfers took since this was last asked, waiting for each other included, with none
+     * under way. NULL where the caller's clock tells, since calls end with what they do. */
+    double (*busy_seconds)(struct fabric *f);
 };
 
 struct fabric {

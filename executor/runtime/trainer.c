@@ -162,6 +162,13 @@ static void finish_step(struct trainer *t, int step, struct step_result *ret)
     t->phase_seconds[PHASE_TIME_OPTIMIZER] += lap(w, &begun);
 }
 
+/* All work is done: finish_step has looked at the clock. */
+static double communication_seconds(const struct work *w)
+{
+    struct fabric *f = w->mesh->fabric;
+    return f->ops->busy_seconds ? f->ops->busy_seconds(f) : w->communication_seconds;
+}
+
 /* The step as both passes walk it. */
 static void walk_step(struct trainer *t, int step, struct step_result *ret)
 {
@@ -175,7 +182,7 @@ static void walk_step(struct trainer *t, int step, struct step_result *ret)
     for (int i = 0; i < w->plan->choices.layout.micro_batches && !w->failed; i++)
         ret->loss += run_micro_batch(t, step, i);
     finish_step(t, step, ret);
-    t->phase_seconds[PHASE_TIME_COMMUNICATION] = w->communication_seconds;
+    t->phase_seconds[PHASE_TIME_COMMUNICATION] = communication_seconds(w);
 }
 
 static bool moves_by_copies(const struct trainer *t)

@@ -113,6 +113,7 @@ int nccl_begin(struct nccl_call *call, struct diag_list *reterr)
         return -1;
     call->free_before = call->group->communicator->seen & bit ? 0 : nccl_device_free();
     call->group->communicator->seen |= bit;
+    call->interval = interval_begin(&f->intervals, f->communication);
     return nccl_check(call->group, ncclGroupStart(), call->operation, reterr);
 }
 
@@ -152,6 +153,7 @@ int nccl_end(struct nccl_call *call, ncclResult_t result, struct transfer **ret,
         return -1;
     if (call->free_before > 0)
         nccl_account(f, call->free_before);
+    interval_end(call->interval, f->communication);
     struct transfer *t = new_transfer(f);
     if (!t)
         return nccl_no_memory(f, reterr);
@@ -163,6 +165,11 @@ int nccl_end(struct nccl_call *call, ncclResult_t result, struct transfer **ret,
         return nccl_transfer_wait(&g->base, t, reterr) != 0 || failed ? -1 : 0;
     *ret = t;
     return 0;
+}
+
+static double busy_seconds(struct fabric *f)
+{
+    return intervals_sum_seconds(&fabric_of(f)->intervals);
 }
 
 /* A communicator's own error comes before what waits because of it. */
@@ -239,6 +246,7 @@ static void close_fabric(struct fabric *f)
     if (fabric->fork)
         (void)cudaEventDestroy(fabric->fork);
     pending_close(&fabric->pending);
+    intervals_close(&fabric->intervals);
     fabric->host->ops->close(fabric->host);
     free(fabric);
 }
@@ -266,6 +274,7 @@ static const struct fabric_ops nccl_ops = {
     .overdue = overdue,
     .group_open_copies = group_open_copies,
     .window_source = nccl_window_source,
+    .busy_seconds = busy_seconds,
 };
 
 uint64_t fabric_nccl_device_bytes(const struct fabric *f)

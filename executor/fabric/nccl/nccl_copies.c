@@ -64,7 +64,7 @@ static void release(void *context, void *block, uint64_t bytes)
 
 struct arena_source nccl_window_source(struct fabric *f)
 {
-    return (struct arena_source){ reserve, release, f };
+    return (struct arena_source){ .reserve = reserve, .release = release, .context = f };
 }
 
 int nccl_window_open(struct nccl_group *g, struct diag_list *reterr)

@@ -53,6 +53,21 @@ cudaError_t pending_add(struct pending *pending, cudaStream_t stream, const char
 bool pending_oldest(struct pending *pending, struct pending_call *ret);
 double pending_clock(void);
 
+/* How long calls were at work on the communication stream: intervals.c. */
+struct interval {
+    struct interval *next;
+    cudaEvent_t begin, end;
+};
+struct intervals {
+    struct interval *used, *idle;
+};
+/* The next interval begins here; NULL without memory, which is no error: it goes untimed. */
+struct interval *interval_begin(struct intervals *all, cudaStream_t stream);
+void interval_end(struct interval *interval, cudaStream_t stream);
+/* Sum over the intervals since the last call, all of which must have ended. */
+double intervals_sum_seconds(struct intervals *all);
+void intervals_close(struct intervals *all);
+
 struct nccl_fabric {
     struct fabric base;
     struct fabric *host;
@@ -60,6 +75,7 @@ struct nccl_fabric {
     cudaEvent_t fork;
     struct communicator *communicators;
     struct transfer *idle;
+    struct intervals intervals;
     struct pending pending; /* its lock is that of the list of communicators too */
     uint64_t device_bytes;
     void *block; /* of window_source */
@@ -113,6 +129,7 @@ struct nccl_call {
     const char *operation;
     enum nccl_operation kind;
     size_t free_before; /* device memory at a first call; 0: not asked */
+    struct interval *interval;
 };
 int nccl_begin(struct nccl_call *call, struct diag_list *reterr);
 /* result: the first that was not ncclSuccess. ret NULL: the compute stream waits; else whoever

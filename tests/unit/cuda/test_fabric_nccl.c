@@ -239,6 +239,25 @@ static void blocks(void **state)
     fabric->ops->group_close(fabric, g);
 }
 
+/* A call was at work for some time, which is told once. */
+static void busy(void **state)
+{
+    (void)state;
+    struct group *g = open_all();
+    void *whole = device(NULL, (size_t)fabric->world * ELEMENTS);
+    assert_int_equal(cuda->ops->sync(cuda, STREAM_COMPUTE, &errors), 0);
+    (void)fabric->ops->busy_seconds(fabric);
+    assert_int_equal(fabric->ops->all_gather(g, (char *)whole + (size_t)fabric->rank * ELEMENTS,
+                                             whole, ELEMENTS, &errors),
+                     0);
+    assert_int_equal(cuda->ops->sync(cuda, STREAM_COMPUTE, &errors), 0);
+    double seconds = fabric->ops->busy_seconds(fabric);
+    assert_true(fabric->world == 1 ? seconds == 0 : seconds > 0 && seconds < 60);
+    assert_true(fabric->ops->busy_seconds(fabric) == 0);
+    free_device(whole);
+    fabric->ops->group_close(fabric, g);
+}
+
 /* Equal groups share a communicator; nothing under way is overdue. */
 static void groups_share(void **state)
 {
@@ -256,8 +275,9 @@ static void groups_share(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gathers), cmocka_unit_test(sums),   cmocka_unit_test(exchanges),
-        cmocka_unit_test(copies),  cmocka_unit_test(blocks), cmocka_unit_test(groups_share),
+        cmocka_unit_test(gathers),      cmocka_unit_test(sums),   cmocka_unit_test(exchanges),
+        cmocka_unit_test(copies),       cmocka_unit_test(blocks), cmocka_unit_test(busy),
+        cmocka_unit_test(groups_share),
     };
     struct fabric *host = fabric_mpi_open(&argc, &argv, &errors);
     double without = 0;
