@@ -78,6 +78,8 @@ static json_t *rank_to_json(const struct measured_rank *rank)
     set_bytes(object, "arena_live_bytes", rank->arena_live_bytes);
     set_bytes(object, "arena_extent_bytes", rank->arena_extent_bytes);
     set_bytes(object, "device_bytes", rank->device_bytes);
+    if (rank->modelled_bytes > 0)
+        set_bytes(object, "modelled_bytes", rank->modelled_bytes);
     set_bytes(object, "rss_bytes", rank->rss_bytes);
     json_object_set_new(object, "peak_phase", json_string(rank->peak_phase));
     json_object_set_new(object, "items", items_to_json(rank));
@@ -90,12 +92,21 @@ static json_t *rank_to_json(const struct measured_rank *rank)
     return object;
 }
 
+/* What of a rehearsal is no measurement. */
+static json_t *rehearsal_to_json(int world)
+{
+    return json_pack("{s:i, s:[s,s,s,s]}", "world", world, "modelled", "communicators",
+                     "communication", "routing of peers", "loss");
+}
+
 json_t *measurement_to_json(const struct measurement *m)
 {
     json_t *object = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i}", "schema", measurement_schema,
                                "plan_digest", m->plan_digest, "backend", m->backend, "device",
                                m->device, "versions", m->versions, "steps", m->steps);
     json_t *ranks = json_array();
+    if (m->rehearsed_world > 0)
+        json_object_set_new(object, "rehearsal", rehearsal_to_json(m->rehearsed_world));
     for (size_t i = 0; i < m->rank_count; i++)
         json_array_append_new(ranks, rank_to_json(&m->ranks[i]));
     json_object_set_new(object, "ranks", ranks);
@@ -264,6 +275,8 @@ static void read_rank(struct pool *pool, const struct node *map, struct measured
     read_bytes(map, "arena_live_bytes", &ret->arena_live_bytes, reterr);
     read_bytes(map, "arena_extent_bytes", &ret->arena_extent_bytes, reterr);
     read_bytes(map, "device_bytes", &ret->device_bytes, reterr);
+    if (node_get(map, "modelled_bytes"))
+        read_bytes(map, "modelled_bytes", &ret->modelled_bytes, reterr);
     read_bytes(map, "rss_bytes", &ret->rss_bytes, reterr);
     read_name(map, "peak_phase", ret->peak_phase, sizeof ret->peak_phase, reterr);
     read_items(map, ret, reterr);
@@ -306,6 +319,15 @@ static void read_ranks(const struct node *root, struct measurement *ret, struct 
         read_rank(&ret->pool, entry, &ret->ranks[ret->rank_count++], reterr);
 }
 
+/* Only a rehearsal has it. */
+static void read_rehearsal(const struct node *root, struct measurement *ret,
+                           struct diag_list *reterr)
+{
+    const struct node *map = NULL;
+    if (node_map(root, "rehearsal", &map, reterr) > 0 && map)
+        read_int(map, "world", &ret->rehearsed_world, reterr);
+}
+
 int measurement_load(const char *path, struct measurement *ret, struct diag_list *reterr)
 {
     struct tree tree;
@@ -319,6 +341,7 @@ int measurement_load(const char *path, struct measurement *ret, struct diag_list
         read_name(root, "device", ret->device, sizeof ret->device, reterr);
         read_name(root, "versions", ret->versions, sizeof ret->versions, reterr);
         read_int(root, "steps", &ret->steps, reterr);
+        read_rehearsal(root, ret, reterr);
         read_ranks(root, ret, reterr);
     }
     tree_done(&tree);

@@ -38,6 +38,7 @@ struct measured_rank {
     uint64_t arena_live_bytes;           /* high-water of live bytes */
     uint64_t arena_extent_bytes;         /* reserved after packing */
     uint64_t device_bytes;               /* the device's own figure; 0 on the host */
+    uint64_t modelled_bytes; /* of it, taken by a rehearsal in the place of communicators */
     uint64_t rss_bytes;                  /* peak resident set of the process */
     char peak_phase[64];                 /* "backward micro-batch 0 layer 5" */
     uint64_t item_bytes[ITEM_COUNT];     /* live at the peak */
@@ -53,6 +54,9 @@ struct measurement {
     struct pool pool;
     char plan_digest[20];
     char backend[16], device[128], versions[256];
+    int rehearsed_world; /* 0: a run. Else one rank of so many was played: what peers send, how
+                            long collectives take, what communicators hold is modelled, and losses
+                            are no result */
     int steps;
     size_t rank_count;
     struct measured_rank *ranks;

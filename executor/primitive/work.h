@@ -54,6 +54,15 @@ struct choice_book {
     int32_t **layers; /* [layer], each [tokens, top_k]; NULL for a layer without experts */
 };
 
+/* Says what the members of an expert group send here where they are not there to say it: a
+ * rehearsal. */
+struct peers {
+    /* incoming[member, chunk, local expert]: rows; outgoing: what this rank sends, likewise. -1
+     * with a diagnostic. */
+    int (*arrivals)(struct peers *peers, int layer, int micro_batch, const int64_t *outgoing,
+                    int64_t *incoming, struct diag_list *reterr);
+};
+
 struct work {
     const struct plan *plan;
     struct backend *backend;
@@ -66,6 +75,7 @@ struct work {
     struct routed_rows *routed; /* [micro_batch * layers + layer], largest since last measured */
     const struct choice_book *given; /* NULL: the plan's routing decides */
     struct choice_book *noted;       /* NULL: nobody asks; else this rank's tokens are filled in */
+    struct peers *peers;             /* NULL: all ranks are there */
     double communication_seconds;    /* spent in fabric calls since it was last zeroed */
 };
 

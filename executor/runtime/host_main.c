@@ -1,15 +1,49 @@
 /* host_main.c - the program rankfit-host: the host backend, ranks joined by MPI. */
+#include "base/units.h"
+#include "executor/fabric/progress.h"
 #include "executor/runtime/program.h"
 #include "executor/runtime/versions.h"
+
+static int rehearse(struct machine *machine, struct diag_list *reterr)
+{
+    struct fabric *alone = fabric_rehearsal_open(machine->fabric, machine->rehearsal, reterr);
+    if (!alone)
+        return -1;
+    machine->fabric = alone;
+    return 0;
+}
+
+/* This rank's share of the machine, less what the process holds already. Memory here is used where
+ * it is touched: what lives counts, not what is reserved. */
+static int share_memory(struct machine *machine, struct diag_list *reterr)
+{
+    const struct rehearsal_world *world = machine->rehearsal;
+    int ranks = world ? world->world : machine->fabric->progress->count;
+    uint64_t share = machine->memory_limit / (uint64_t)ranks;
+    uint64_t process = record_rss_bytes();
+    char wanted[32], there[32];
+
+    if (share <= process)
+        return diag_error(reterr, (struct pos){ 0 },
+                          "memory for the context: %s bytes wanted by the process, %s there",
+                          units_format_count(wanted, sizeof wanted, process),
+                          units_format_count(there, sizeof there, share));
+    machine->live_limit = share - process;
+    return 0;
+}
 
 static int open_host(struct machine *machine, struct diag_list *reterr)
 {
     struct record_machine *record = &machine->record;
 
+    if (machine->memory_limit > 0 && share_memory(machine, reterr) != 0)
+        return -1;
     machine->backend = backend_host_open(reterr);
     record_host_device(record->device, sizeof record->device);
     versions_describe(record->versions, sizeof record->versions);
-    return machine->backend ? 0 : -1;
+    if (!machine->backend)
+        return -1;
+    return machine->rehearsal ? rehearse(machine, reterr) : 0;
 }
 
 int main(int argc, char **argv)

@@ -8,7 +8,7 @@
 const char run_options_synopsis[] =
     "PLAN --measurement FILE [--data FILE] [--data-format bytes|u32]\n"
     "                    [--steps N] [--seed N] [--weights FILE|DIR] [--save FILE]\n"
-    "                    [--replay FILE] [--stall-timeout N] [--dump FILE]";
+    "                    [--replay FILE] [--stall-timeout N] [--memory-limit BYTES] [--dump FILE]";
 
 const char run_options_usage[] =
     "  --measurement FILE   what was measured (YAML for .yaml and .yml, JSON otherwise)\n"
@@ -20,12 +20,16 @@ const char run_options_usage[] =
     "  --save FILE          trained weights in bf16 (safetensors)\n"
     "  --replay FILE        experts of each token: choices.LAYER (safetensors, I32), at every "
     "step\n"
+    "  --rank N             one process rehearses this rank: the others are not there, their part is\n"
+    "                       modelled\n"
+    "  --replay-rows FILE   of a rehearsal: a measurement whose routed rows arrive again\n"
     "  --stall-timeout N    seconds without progress of a rank after which the run is ended (600)\n"
+    "  --memory-limit N     bytes that a device has; on processors, all ranks of a machine\n"
+    "  --calibrate FILE     no plan is run: the machine is measured, and its points written\n"
+    "  --quick              with --calibrate: the small ones once, to see that all works\n"
     "  --dump FILE          gradients and final hidden states of the first step (safetensors)\n";
 
 enum option_type { OPTION_TEXT, OPTION_INT, OPTION_FLAG, OPTION_FORMAT };
-    "  --calibrate FILE     no plan is run: the machine is measured, and its points written\n"
-    "  --quick              with --calibrate: the small ones once, to see that all works\n"
 
 struct option_row {
     const char *name;
@@ -43,15 +47,18 @@ static const struct option_row option_rows[] = {
     { "weights", OPTION_TEXT, offsetof(struct run_options, weights), 0, 0 },
     { "save", OPTION_TEXT, offsetof(struct run_options, save), 0, 0 },
     { "replay", OPTION_TEXT, offsetof(struct run_options, replay), 0, 0 },
+    { "rank", OPTION_INT, offsetof(struct run_options, rank), 0, INT32_MAX },
+    { "replay-rows", OPTION_TEXT, offsetof(struct run_options, replay_rows), 0, 0 },
     { "stall-timeout", OPTION_INT, offsetof(struct run_options, stall_seconds), 1, 1000000 },
+    { "memory-limit", OPTION_INT, offsetof(struct run_options, memory_limit), 1, INT64_MAX },
+    { "calibrate", OPTION_TEXT, offsetof(struct run_options, calibrate), 0, 0 },
+    { "quick", OPTION_FLAG, offsetof(struct run_options, quick), 0, 0 },
     { "dump", OPTION_TEXT, offsetof(struct run_options, dump), 0, 0 },
 };
 enum { OPTION_COUNT = sizeof option_rows / sizeof *option_rows };
 
 static const struct pos nowhere = { NULL, 0, 0 };
 
-    { "calibrate", OPTION_TEXT, offsetof(struct run_options, calibrate), 0, 0 },
-    { "quick", OPTION_FLAG, offsetof(struct run_options, quick), 0, 0 },
 /* The row of "--NAME" or "--NAME=VALUE"; *ret_value is set for the second form. */
 static const struct option_row *find_row(const char *word, const char **ret_value)
 {
@@ -103,13 +110,6 @@ static int set_option(const struct option_row *row, const char *value, struct ru
     return diag_error(reterr, nowhere, "--%s is bytes or u32, not \"%s\"", row->name, value);
 }
 
-static void set_plan(const char *word, struct run_options *ret, struct diag_list *reterr)
-{
-    if (ret->plan)
-        diag_error(reterr, nowhere, "one plan at a time: \"%s\" and \"%s\"", ret->plan, word);
-    ret->plan = word;
-}
-
 static void set_flag(const struct option_row *row, const char *value, struct run_options *ret,
                      struct diag_list *reterr)
 {
@@ -118,12 +118,21 @@ static void set_flag(const struct option_row *row, const char *value, struct run
     *(bool *)((char *)ret + row->offset) = true;
 }
 
+static void set_plan(const char *word, struct run_options *ret, struct diag_list *reterr)
+{
+    if (ret->plan)
+        diag_error(reterr, nowhere, "one plan at a time: \"%s\" and \"%s\"", ret->plan, word);
+    ret->plan = word;
+}
+
 int run_options_parse(int argc, char *const *argv, struct run_options *ret,
                       struct diag_list *reterr)
 {
     int errors_before = reterr->errors;
 
-    *ret = (struct run_options){ .data_format = DATA_BYTES, .steps = 3, .stall_seconds = 600 };
+    *ret = (struct run_options){
+        .data_format = DATA_BYTES, .steps = 3, .stall_seconds = 600, .rank = -1
+    };
     for (int i = 1; i < argc; i++) {
         const char *value;
         if (strcmp(argv[i], "--help") == 0) {
@@ -137,19 +146,20 @@ int run_options_parse(int argc, char *const *argv, struct run_options *ret,
         const struct option_row *row = find_row(argv[i], &value);
         if (!row)
             unknown(argv[i], reterr);
+        else if (row->type == OPTION_FLAG)
+            set_flag(row, value, ret, reterr);
         else if (!value && i + 1 == argc)
             diag_error(reterr, nowhere, "--%s needs a value", row->name);
         else
             (void)set_option(row, value ? value : argv[++i], ret, reterr);
     }
+    if (ret->calibrate && (ret->plan || ret->measurement))
+        diag_error(reterr, nowhere, "--calibrate measures the machine, and runs no plan");
+    if (ret->calibrate)
+        return reterr->errors == errors_before ? 0 : -1;
     if (!ret->plan && reterr->errors == errors_before)
         diag_error(reterr, nowhere, "which plan?");
     if (!ret->measurement && reterr->errors == errors_before)
         diag_error(reterr, nowhere, "--measurement FILE is missing");
-        else if (row->type == OPTION_FLAG)
-            set_flag(row, value, ret, reterr);
     return reterr->errors == errors_before ? 0 : -1;
 }
-    if (ret->calibrate && (ret->plan || ret->measurement))
-        diag_error(reterr, nowhere, "--calibrate measures the machine, and runs no plan");
-    if (ret->calibrate)

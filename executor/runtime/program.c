@@ -1,11 +1,13 @@
 #include "executor/runtime/program.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "executor/fabric/progress.h"
-#include "executor/runtime/dump.h"
 #include "executor/runtime/calibration.h"
+#include "executor/runtime/dump.h"
 #include "executor/runtime/fault.h"
 #include "executor/runtime/options.h"
 #include "executor/runtime/question.h"
+#include "executor/runtime/rehearse.h"
 #include "executor/runtime/replay.h"
 #include "executor/runtime/trainer.h"
 #include "executor/runtime/watch.h"
@@ -28,10 +30,28 @@ struct run {
     struct dump dump;
     struct safetensors *weights; /* NULL: drawn from the seed */
     struct replay replay;
+    struct rehearse rehearse; /* one rank of the plan's world alone, where asked for */
     struct fault fault;
     struct watch *watch;
     struct diag_list errors;
 };
+
+/* Who holds the device's memory, behind the hint of an error that may come of it. */
+static void add_memory(struct run *run)
+{
+    const struct arena *arena = run->trainer.work.arena;
+    struct diag_list *errors = &run->errors;
+    struct arena_record record = { 0 };
+    char held[320], before[320];
+
+    if (arena)
+        arena_record(arena, &record);
+    if (errors->count == 0 || !run->program->tell_memory ||
+        !run->program->tell_memory(&run->machine, errors, record.extent_bytes, held, sizeof held))
+        return;
+    (void)text_copy(before, sizeof before, errors->items[errors->count - 1].hint);
+    (void)diag_hint(errors, "%s%s%s", before, before[0] ? "; " : "", held);
+}
 
 /* A fault that other ranks cannot know of: its cause is printed and every rank ends. Of ranks that
  * fail at the same moment one speaks. */
@@ -40,6 +60,7 @@ static void fail_all(struct run *run)
     struct fabric *f = run->machine.fabric;
     if (progress_may_tell(f->progress)) {
         (void)fprintf(stderr, "rank %d of %d:\n", f->rank, f->world);
+        add_memory(run);
         diag_list_print(stderr, &run->errors);
         (void)fflush(stderr);
     }
@@ -92,8 +113,12 @@ static void open_inputs(struct run *run)
 static bool question_is_wrong(struct run *run)
 {
     if (plan_load(run->options.plan, &run->plan, &run->errors) == 0) {
-        (void)question_check(run->program->backend, &run->plan, run->options.plan,
-                             run->machine.fabric->world, &run->errors);
+        int started = run->machine.fabric->world;
+        (void)rehearse_open(&run->rehearse, &run->options, &run->plan, started, &run->errors);
+        if (run->rehearse.world.world > 0)
+            started = run->rehearse.world.world;
+        (void)question_check(run->program->backend, &run->plan, run->options.plan, started,
+                             &run->errors);
         open_inputs(run);
     }
     (void)question_check_output(run->options.measurement, &run->errors);
@@ -130,6 +155,8 @@ static void keep_gradients(struct trainer *trainer, void *context)
 static bool machine_is_wanting(struct run *run)
 {
     enter_or_fail(run, RUN_PHASE_START, 0);
+    run->machine.rehearsal = run->rehearse.world.world > 0 ? &run->rehearse.world : NULL;
+    run->machine.memory_limit = (uint64_t)run->options.memory_limit;
     if (record_open(&run->record, &run->plan, (int)run->options.steps, &run->errors) == 0)
         (void)run->program->open(&run->machine, &run->errors);
     run->record.machine = run->machine.record;
@@ -148,6 +175,7 @@ static void start(struct run *run)
         .seed = (uint64_t)run->options.seed,
         .refused_take = fault->rank == run->machine.fabric->rank ? (long)fault->take : 0,
         .on_phase = enter,
+        .live_limit = run->machine.live_limit,
         .context = run,
     };
 
@@ -157,6 +185,10 @@ static void start(struct run *run)
     if (run->weights && weights_load(t, run->weights) != 0)
         fail_all(run);
     t->work.given = run->options.replay ? &run->replay.book : NULL;
+    if (run->machine.rehearsal &&
+        rehearse_cast(&run->rehearse, &run->options, &run->plan, t->work.given, &run->errors) != 0)
+        fail_all(run);
+    t->work.peers = run->rehearse.peers;
     if (!run->options.dump)
         return;
     t->on_gradients = keep_gradients;
@@ -182,7 +214,7 @@ static void print_progress(const struct run *run, int step, const struct step_re
     char speed[32], peak[32];
     double tokens = (double)plan->global_batch * (double)plan->seq_tokens;
 
-    if (run->machine.fabric->rank != 0)
+    if (run->machine.fabric->rank != 0 && !run->machine.fabric->alone)
         return;
     (void)fprintf(stderr, "step %d/%d  loss %.4f  grad norm %.3f  %s tokens/s  live peak %s\n",
                   step, (int)run->options.steps, result->loss, result->gradient_norm,
@@ -223,6 +255,7 @@ static void finish(struct run *run)
     record_close(&run->record);
     dump_done(&run->dump);
     replay_close(&run->replay);
+    rehearse_close(&run->rehearse);
     safetensors_close(run->weights);
     data_close(&run->data);
     if (run->program->close)
@@ -240,39 +273,6 @@ static void print_usage(const struct run *run)
                      run->program->name, run_options_usage);
 }
 
-static enum status run_plan(struct run *run, int argc, char *const *argv)
-{
-    (void)run_options_parse(argc, argv, &run->options, &run->errors);
-    (void)fault_parse(getenv("RANKFIT_FAULT"), &run->fault, &run->errors);
-    if (any_errors(run))
-        return STATUS_WRONG_QUESTION;
-    if (run->options.help) {
-        print_usage(run);
-        return STATUS_DONE;
-    }
-    run->watch =
-        watch_open(run->machine.fabric, run->options.stall_seconds, STATUS_FAILED, &run->errors);
-    if (!run->watch)
-        fail_all(run);
-    if (question_is_wrong(run))
-        return STATUS_WRONG_QUESTION;
-    if (machine_is_wanting(run))
-        return STATUS_FAILED;
-    start(run);
-    train(run);
-    save(run);
-    return STATUS_DONE;
-}
-
-int program_main(const struct program *program, int argc, char **argv)
-{
-    struct run *run = calloc(1, sizeof *run);
-    if (!run)
-        return STATUS_FAILED;
-    run->program = program;
-    watch_hold_signals();
-    (void)signal(SIGXFSZ, SIG_IGN); /* a file beyond its limit is then an error of the write */
-    run->machine.fabric = fabric_mpi_open(&argc, &argv, &run->errors);
 static void tell_measured(const char *what)
 {
     (void)fprintf(stderr, "measuring %s\n", what);
@@ -295,6 +295,41 @@ static enum status measure_machine(struct run *run)
     return STATUS_DONE;
 }
 
+static enum status run_plan(struct run *run, int argc, char *const *argv)
+{
+    (void)run_options_parse(argc, argv, &run->options, &run->errors);
+    (void)fault_parse(getenv("RANKFIT_FAULT"), &run->fault, &run->errors);
+    if (any_errors(run))
+        return STATUS_WRONG_QUESTION;
+    if (run->options.help) {
+        print_usage(run);
+        return STATUS_DONE;
+    }
+    run->watch =
+        watch_open(run->machine.fabric, run->options.stall_seconds, STATUS_FAILED, &run->errors);
+    if (!run->watch)
+        fail_all(run);
+    if (run->options.calibrate)
+        return measure_machine(run);
+    if (question_is_wrong(run))
+        return STATUS_WRONG_QUESTION;
+    if (machine_is_wanting(run))
+        return STATUS_FAILED;
+    start(run);
+    train(run);
+    save(run);
+    return STATUS_DONE;
+}
+
+int program_main(const struct program *program, int argc, char **argv)
+{
+    struct run *run = calloc(1, sizeof *run);
+    if (!run)
+        return STATUS_FAILED;
+    run->program = program;
+    watch_hold_signals();
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file beyond its limit is then an error of the write */
+    run->machine.fabric = fabric_mpi_open(&argc, &argv, &run->errors);
     if (!run->machine.fabric) {
         diag_list_print(stderr, &run->errors);
         free(run);
@@ -306,5 +341,3 @@ static enum status measure_machine(struct run *run)
     free(run);
     return (int)status;
 }
-    if (run->options.calibrate)
-        return measure_machine(run);

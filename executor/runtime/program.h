@@ -5,6 +5,7 @@
 #define RANKFIT_EXECUTOR_RUNTIME_PROGRAM_H
 
 #include "executor/calibrate/calibrate.h"
+#include "executor/fabric/rehearsal/fabric_rehearsal.h"
 #include "executor/runtime/record.h"
 
 /* What the ranks compute on and talk through. */
@@ -12,8 +13,11 @@ struct machine {
     struct fabric *fabric;
     struct backend *backend;
     struct record_machine record;
-};
+    const struct rehearsal_world *rehearsal; /* NULL: all ranks are there */
     struct calibrate_device device; /* zeroed where there is none */
+    uint64_t memory_limit;          /* of a device, or of all ranks of a machine; 0: none */
+    uint64_t live_limit; /* out of open: what this rank's tensors may hold; 0: no limit */
+};
 
 struct program {
     const char *name;    /* "rankfit-host" */
@@ -22,6 +26,10 @@ struct program {
     /* Fills in the backend and the record, and may put another fabric in the place of the one that
      * started the ranks. -1 with a diagnostic. */
     int (*open)(struct machine *machine, struct diag_list *reterr);
+    /* When `errors` may come of a lack of memory: who holds what of it, in words of at most `size`
+     * bytes. May be NULL. */
+    bool (*tell_memory)(const struct machine *machine, const struct diag_list *errors,
+                        uint64_t arena_bytes, char *ret, size_t size);
     /* Lets go of what open made beside backend and fabric; may be NULL. */
     void (*close)(struct machine *machine);
 };

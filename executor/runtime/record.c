@@ -136,7 +136,11 @@ static json_t *own_document(const struct record *record, const struct trainer *t
 {
     const struct plan *plan = t->work.plan;
     struct measured_rank rank;
-    struct measurement m = { .steps = record->steps, .rank_count = 1, .ranks = &rank };
+    const struct fabric *f = t->mesh.fabric;
+    struct measurement m = { .steps = record->steps,
+                             .rank_count = 1,
+                             .ranks = &rank,
+                             .rehearsed_world = f->alone ? f->world : 0 };
     struct routed_rows *routed = calloc((size_t)record->passes, sizeof *routed);
 
     if (!routed)
@@ -191,12 +195,20 @@ static int gather_and_write(struct fabric *f, json_t *document, const char *text
     return ret;
 }
 
+/* A rehearsed rank is all there is. */
+static int gather_or_write(struct fabric *f, json_t *document, const char *text, const char *path,
+                           struct diag_list *reterr)
+{
+    return f->alone ? file_write_document(path, document, reterr)
+                    : gather_and_write(f, document, text, path, reterr);
+}
+
 int record_write(const struct record *record, const struct trainer *trainer, const char *path,
                  struct diag_list *reterr)
 {
     json_t *document = own_document(record, trainer);
     char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
-    int ret = text ? gather_and_write(trainer->mesh.fabric, document, text, path, reterr)
+    int ret = text ? gather_or_write(trainer->mesh.fabric, document, text, path, reterr)
                    : no_memory(reterr);
     free(text);
     json_decref(document);

@@ -222,8 +222,12 @@ static void exchange_loads(const struct moe_call *call)
         for (int i = 0; i < s->count; i++)
             for (int e = 0; e < local; e++)
                 s->outgoing[p * per_member + i * local + e] = s->chunks[i].counts[p * local + e];
-    WORK_FABRIC(w, exchange_counts, w->mesh->groups[MESH_EXPERTS], s->outgoing, s->incoming,
-                per_member);
+    if (w->peers)
+        work_note(w, w->peers->arrivals(w->peers, call->layer, call->batch->index, s->outgoing,
+                                        s->incoming, w->errors));
+    else
+        WORK_FABRIC(w, exchange_counts, w->mesh->groups[MESH_EXPERTS], s->outgoing, s->incoming,
+                    per_member);
     for (int p = 0; p < ep; p++)
         for (int i = 0; i < s->count; i++)
             for (int e = 0; e < local; e++)
