@@ -60,6 +60,20 @@ void layer_forward(const struct layer_call *call, struct buffer *output, enum ow
     work_give_unless_kept(call->state->work, call->keep, &s->x1);
 }
 
+void layer_replay(const struct layer_call *call)
+{
+    attention_forward(call);
+    struct buffer normed = layer_norm(call, ROLE_POST_NORM, &call->saved->x1);
+    if (!is_moe(call)) {
+        dense_replay(call, &normed);
+        return;
+    }
+    const struct moe_call moe = moe_call(call);
+    moe_replay(&moe, &normed, has_shared(call));
+    if (has_shared(call))
+        shared_replay(call, &normed);
+}
+
 static void renorm(void *context, struct buffer *ret)
 {
     const struct layer_call *call = context;

@@ -30,6 +30,8 @@ struct layer_call layer_call(struct state *state, struct micro_batch *batch, int
 
 /* output: taken as output_owner. */
 void layer_forward(const struct layer_call *call, struct buffer *output, enum owner output_owner);
+/* The forward again, from the checkpoint to the last tensor that the backward reads. */
+void layer_replay(const struct layer_call *call);
 /* gradient: of the output, becomes that of the input in place. The checkpoint is given back. */
 void layer_backward(const struct layer_call *call, struct buffer *gradient);
 
@@ -37,7 +39,10 @@ void layer_backward(const struct layer_call *call, struct buffer *gradient);
 void attention_forward(const struct layer_call *call);
 void attention_backward(const struct layer_call *call, struct buffer *gradient);
 
-/* mlp.c: the dense MLP, and the shared expert added to what the routed experts made. */
+/* mlp.c: the dense MLP, and the shared expert added to what the routed experts made; replayed as
+ * far as the backward needs. */
+void dense_replay(const struct layer_call *call, struct buffer *normed);
+void shared_replay(const struct layer_call *call, struct buffer *normed);
 void dense_forward(const struct layer_call *call, struct buffer *normed, struct buffer *output,
                    enum owner output_owner);
 void dense_backward(const struct layer_call *call, struct buffer *gradient);

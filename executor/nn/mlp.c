@@ -39,6 +39,16 @@ static void activate(const struct layer_call *call, int64_t width, const struct 
     WORK_OP(call->state->work, swiglu, call->batch->tokens, width, h->data, scale, a->data);
 }
 
+void dense_replay(const struct layer_call *call, struct buffer *normed)
+{
+    struct layer_saved *s = call->saved;
+    int64_t hidden = layer_model(call)->hidden, width = layer_model(call)->dense_width;
+
+    s->hd = take(call, kept_owner(call->keep, OWNER_LAYER), 2 * width, sizeof(bf16));
+    forward(call, hidden, 2 * width, ROLE_GATE, normed, &s->hd, false);
+    work_give(call->state->work, normed);
+}
+
 void dense_forward(const struct layer_call *call, struct buffer *normed, struct buffer *output,
                    enum owner output_owner)
 {
@@ -46,9 +56,7 @@ void dense_forward(const struct layer_call *call, struct buffer *normed, struct 
     struct layer_saved *s = call->saved;
     int64_t hidden = layer_model(call)->hidden, width = layer_model(call)->dense_width;
 
-    s->hd = take(call, kept_owner(call->keep, OWNER_LAYER), 2 * width, sizeof(bf16));
-    forward(call, hidden, 2 * width, ROLE_GATE, normed, &s->hd, false);
-    work_give(w, normed);
+    dense_replay(call, normed);
     struct buffer a = take(call, OWNER_LAYER, width, sizeof(bf16));
     activate(call, width, &s->hd, NULL, &a);
     work_give_unless_kept(w, call->keep, &s->hd);
@@ -105,16 +113,24 @@ static void gate_forward(const struct layer_call *call, const struct buffer *nor
     WORK_OP(call->state->work, sigmoid, call->batch->tokens, s->shared_scale.data);
 }
 
-void shared_forward(const struct layer_call *call, struct buffer *normed, struct buffer *output)
+void shared_replay(const struct layer_call *call, struct buffer *normed)
 {
-    struct work *w = call->state->work;
     struct layer_saved *s = call->saved;
     int64_t hidden = layer_model(call)->hidden, width = layer_model(call)->moe.shared_width;
 
     s->hs = take(call, kept_owner(call->keep, OWNER_LAYER), 2 * width, sizeof(bf16));
     forward(call, hidden, 2 * width, ROLE_SHARED_GATE, normed, &s->hs, false);
     gate_forward(call, normed);
-    work_give(w, normed);
+    work_give(call->state->work, normed);
+}
+
+void shared_forward(const struct layer_call *call, struct buffer *normed, struct buffer *output)
+{
+    struct work *w = call->state->work;
+    struct layer_saved *s = call->saved;
+    int64_t hidden = layer_model(call)->hidden, width = layer_model(call)->moe.shared_width;
+
+    shared_replay(call, normed);
     struct buffer a = take(call, OWNER_LAYER, width, sizeof(bf16));
     activate(call, width, &s->hs, s->shared_scale.data, &a);
     work_give_unless_kept(w, call->keep, &s->hs);

@@ -80,17 +80,6 @@ void transformer_loss(struct transformer *t, struct micro_batch *batch)
     state_gradient_end(t->state, head);
 }
 
-/* The forward once more, from the checkpoint; its output is not needed. */
-static void replay(struct transformer *t, struct micro_batch *batch, int layer)
-{
-    const struct layer_call call = layer_call(t->state, batch, layer, KEEP_OWN, &t->saved[layer]);
-    struct buffer output = { 0 };
-
-    arena_phase(t->state->work->arena, "replay micro-batch %d layer %d", batch->index, layer);
-    layer_forward(&call, &output, OWNER_LAYER);
-    work_give(t->state->work, &output);
-}
-
 static void back_through_layer(struct transformer *t, struct micro_batch *batch, int layer)
 {
     bool again = recomputed(t, layer);
@@ -99,8 +88,10 @@ static void back_through_layer(struct transformer *t, struct micro_batch *batch,
 
     state_unit_begin(t->state, call.unit);
     state_gradient_begin(t->state, call.unit);
-    if (again)
-        replay(t, batch, layer);
+    if (again) {
+        arena_phase(t->state->work->arena, "replay micro-batch %d layer %d", batch->index, layer);
+        layer_replay(&call);
+    }
     arena_phase(t->state->work->arena, "backward micro-batch %d layer %d", batch->index, layer);
     layer_backward(&call, &t->gradient);
     state_unit_end(t->state);

@@ -96,15 +96,20 @@ static const struct chunk_row forward_rows[] = {
     CROW("we", EXPERT, RECV, ONE, 4, OWN, 0, F_ORDER, OWN, 0, F_SWIGLU, KEPT, 0, 0),
     CROW("map", EXPERT, RECV, ONE, 4, OWN, 0, F_ORDER, OWN, 0, F_SOURCE, KEPT, 0, 0),
     CROW("h", EXPERT, RECV, GATE_UP, 2, OWN, 0, F_GATE_UP, OWN, 0, F_SWIGLU, KEPT, 0, 0),
-    CROW("a", EXPERT, RECV, EXPERT, 2, OWN, 0, F_SWIGLU, OWN, 0, F_DOWN, REMADE, 0, 0),
-    CROW("y", EXPERT, RECV, HIDDEN, 2, OWN, 0, F_DOWN, OWN, 0, F_SOURCE, REMADE, EP, 0),
-    CROW("y", EXPERT, RECV, HIDDEN, 2, OWN, 0, F_DOWN, OWN, 0, F_COMBINE, REMADE, 0, EP),
-    CROW("back", DISPATCH_SEND, RECV, HIDDEN, 2, OWN, 0, F_SOURCE, OWN, 1, F_SOURCE, REMADE, EP, 0),
-    CROW("ret", DISPATCH_RECV, SENT, HIDDEN, 2, OWN, 0, F_RETURN, OWN, 1, F_COMBINE, REMADE, EP, 0),
-    CROW("output", OUTPUT, NORM, HIDDEN, 2, FINAL, 0, F_COMBINE, AFTER, 0, F_M14, REMADE, 0, 0),
+    CROW("a", EXPERT, RECV, EXPERT, 2, OWN, 0, F_SWIGLU, OWN, 0, F_DOWN, REMADE, 0, WHEN_REPLAY),
+    CROW("y", EXPERT, RECV, HIDDEN, 2, OWN, 0, F_DOWN, OWN, 0, F_SOURCE, REMADE, EP, WHEN_REPLAY),
+    CROW("y", EXPERT, RECV, HIDDEN, 2, OWN, 0, F_DOWN, OWN, 0, F_COMBINE, REMADE, 0,
+         EP | WHEN_REPLAY),
+    CROW("back", DISPATCH_SEND, RECV, HIDDEN, 2, OWN, 0, F_SOURCE, OWN, 1, F_SOURCE, REMADE, EP,
+         WHEN_REPLAY),
+    CROW("ret", DISPATCH_RECV, SENT, HIDDEN, 2, OWN, 0, F_RETURN, OWN, 1, F_COMBINE, REMADE, EP,
+         WHEN_REPLAY),
+    CROW("output", OUTPUT, NORM, HIDDEN, 2, FINAL, 0, F_COMBINE, AFTER, 0, F_M14, REMADE, 0,
+         WHEN_REPLAY),
     CROW("hs", WORKING, TOKENS, SHARED_TWO, 2, AFTER, 0, F_M12, AFTER, 0, F_M13, KEPT, SHARED, 0),
-    CROW("as", WORKING, TOKENS, SHARED, 2, AFTER, 0, F_M13, AFTER, 0, F_M14, REMADE, SHARED, 0),
-    CROW("scalar gate", WORKING, TOKENS, ONE, 4, AFTER, 0, F_M13, AFTER, 0, F_M14, KEPT,
+    CROW("as", WORKING, TOKENS, SHARED, 2, AFTER, 0, F_M13, AFTER, 0, F_M14, REMADE, SHARED,
+         WHEN_REPLAY),
+    CROW("scalar gate", WORKING, TOKENS, ONE, 4, AFTER, 0, F_M12, AFTER, 0, F_M14, KEPT,
          WHEN_SHARED_GATE, 0),
 };
 
@@ -223,8 +228,6 @@ static enum owner owner_of(const struct chunk_row *row, enum residency_mode mode
 {
     if (row->kept && (mode == RESIDENCY_FORWARD_SAVED || mode == RESIDENCY_BACKWARD_SAVED))
         return OWNER_SAVED;
-    if (row->owner == OWNER_OUTPUT && mode == RESIDENCY_REPLAY)
-        return OWNER_WORKING;
     return (enum owner)row->owner;
 }
 
@@ -286,6 +289,7 @@ void residency_chunks(const struct residency_shape *shape, enum residency_mode m
                       struct residency_half *ret)
 {
     struct run r;
+    unsigned when = shape->when | (mode == RESIDENCY_REPLAY ? WHEN_REPLAY : 0);
     r.table = is_backward(mode) ? &backward_table : &forward_table;
     r.shape = shape;
     r.mode = mode;
@@ -297,7 +301,7 @@ void residency_chunks(const struct residency_shape *shape, enum residency_mode m
     ret->known = true;
     for (size_t i = 0; i < r.table->count; i++) {
         const struct chunk_row *row = &r.table->rows[i];
-        if ((row->when & ~shape->when) || (row->unless & shape->when))
+        if ((row->when & ~when) || (row->unless & when))
             continue;
         for (int chunk = 0; chunk < repeats(row, r.chunks); chunk++)
             ret->kept = add_sat(ret->kept, add_row(&r, row, chunk));

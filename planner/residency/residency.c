@@ -37,9 +37,14 @@ static bool is_saved(enum residency_mode mode)
     return mode == RESIDENCY_FORWARD_SAVED || mode == RESIDENCY_BACKWARD_SAVED;
 }
 
+static bool applies(const struct residency_row *row, unsigned when)
+{
+    return (row->when & ~when) == 0 && (row->unless & when) == 0;
+}
+
 bool residency_row_applies(const struct residency_row *row, const struct residency_shape *shape)
 {
-    return (row->when & ~shape->when) == 0 && (row->unless & shape->when) == 0;
+    return applies(row, shape->when);
 }
 
 static uint64_t tensor_bytes(uint64_t rows, uint64_t width, uint64_t bytes)
@@ -66,8 +71,6 @@ static enum owner owner_in_mode(const struct residency_row *row, enum residency_
 {
     if (row->kept && is_saved(mode))
         return OWNER_SAVED;
-    if (row->owner == OWNER_OUTPUT && mode == RESIDENCY_REPLAY)
-        return OWNER_WORKING;
     return (enum owner)row->owner;
 }
 
@@ -76,9 +79,10 @@ static enum owner owner_in_mode(const struct residency_row *row, enum residency_
 static void add_table(const struct residency_table *table, const struct residency_shape *shape,
                       enum residency_mode mode, int first, int final, struct residency *ret)
 {
+    unsigned when = shape->when | (mode == RESIDENCY_REPLAY ? WHEN_REPLAY : 0);
     for (size_t i = 0; i < table->count; i++) {
         const struct residency_row *row = &table->rows[i];
-        if (!residency_row_applies(row, shape))
+        if (!applies(row, when))
             continue;
         uint64_t bytes = bytes_in_mode(row, shape, mode);
         bool stays = row->kept && keeps(mode);

@@ -74,7 +74,8 @@ enum {
     WHEN_EXCHANGE = 1 << 2, /* ep > 1 */
     WHEN_SHARED = 1 << 3,
     WHEN_SHARED_GATE = 1 << 4,
-    WHEN_GATHER_KV = 1 << 5 /* keys and values of the context group are gathered */
+    WHEN_GATHER_KV = 1 << 5, /* keys and values of the context group are gathered */
+    WHEN_REPLAY = 1 << 6     /* set by the evaluation: the mode is RESIDENCY_REPLAY */
 };
 
 /* One tensor: alive from step `made` to step `last`, both included. */
@@ -114,7 +115,7 @@ struct residency_shape {
 
 enum residency_mode {
     RESIDENCY_FORWARD,        /* keeps nothing */
-    RESIDENCY_REPLAY,         /* keeps the kept tensors under their own owners */
+    RESIDENCY_REPLAY,         /* up to the last kept tensor; keeps them under their own owners */
     RESIDENCY_BACKWARD,       /* after a replay */
     RESIDENCY_FORWARD_SAVED,  /* keeps the kept tensors as OWNER_SAVED */
     RESIDENCY_BACKWARD_SAVED, /* after RESIDENCY_FORWARD_SAVED */
@@ -136,7 +137,7 @@ struct residency {
 /* Bytes of one tensor, rounded up to the arena's 256. */
 uint64_t residency_row_bytes(const struct residency_row *row, const struct residency_shape *shape);
 
-/* True when the row's conditions hold. */
+/* True when the row's conditions hold; of a replay under shape->when with WHEN_REPLAY. */
 bool residency_row_applies(const struct residency_row *row, const struct residency_shape *shape);
 
 /* A chunked feed-forward half in one mode: its fullest step, each owner's own maximum, bytes kept.

@@ -1,5 +1,6 @@
 /* forward.c - steps m2 to m11 of ARCHITECTURE.md: each chunk's dispatch, experts, combine, with the
- * dispatch of the chunk after and the return of the chunk before under way meanwhile. */
+ * dispatch of the chunk after and the return of the chunk before under way meanwhile. A replay does
+ * the same up to m6. */
 #include "executor/primitive/moe/moe.h"
 
 /* m2 */
@@ -38,7 +39,7 @@ struct forward {
     struct buffer *normed;
     bool normed_later;
     const struct buffer *residual;
-    struct buffer *output;
+    struct buffer *output; /* NULL: a replay */
     enum owner output_owner;
     struct moe_exchange dispatch, returned; /* under way: of the next chunk, of the one before */
 };
@@ -122,19 +123,29 @@ static void receive(struct forward *f, int index)
     start_dispatch(f, index + 1);
 }
 
-/* m6 to m8 */
-static struct buffer run_experts(const struct forward *f, struct moe_chunk *c)
+/* m6 */
+static void gate_up(const struct forward *f, struct moe_chunk *c)
 {
     const struct moe_call *call = f->call;
     struct work *w = call->state->work;
     const struct moe_shape shape = moe_shape(call);
-    const struct expert_linear gate_up = moe_gate_up(call, c), down = moe_down(call, c);
-    enum owner owner = kept_owner(call->keep, OWNER_EXPERT);
+    const struct expert_linear l = moe_gate_up(call, c);
 
-    c->h = moe_take_rows(call, c, owner, 2 * shape.width, sizeof(bf16));
-    expert_forward(w, &gate_up, c->xe.data, state_weight(call->state, shape.unit, ROLE_EXPERT_GATE),
+    c->h =
+        moe_take_rows(call, c, kept_owner(call->keep, OWNER_EXPERT), 2 * shape.width, sizeof(bf16));
+    expert_forward(w, &l, c->xe.data, state_weight(call->state, shape.unit, ROLE_EXPERT_GATE),
                    c->h.data);
     work_give_unless_kept(w, call->keep, &c->xe);
+}
+
+/* m7, m8 */
+static struct buffer activate_and_down(const struct forward *f, struct moe_chunk *c)
+{
+    const struct moe_call *call = f->call;
+    struct work *w = call->state->work;
+    const struct moe_shape shape = moe_shape(call);
+    const struct expert_linear down = moe_down(call, c);
+
     struct buffer a = moe_take_rows(call, c, OWNER_EXPERT, shape.width, sizeof(bf16));
     WORK_OP(w, swiglu, c->received, shape.width, c->h.data, c->we.data, a.data);
     work_give_unless_kept(w, call->keep, &c->h);
@@ -197,7 +208,10 @@ static void chunk_forward(struct forward *f, int index)
         receive(f, index);
     else
         order_here(f, c);
-    struct buffer y = run_experts(f, c);
+    gate_up(f, c);
+    if (!f->output)
+        return;
+    struct buffer y = activate_and_down(f, c);
     if (exchanges) {
         send_back(f, c, &y);
         return;
@@ -205,6 +219,25 @@ static void chunk_forward(struct forward *f, int index)
     work_give_unless_kept(w, f->call->keep, &c->map);
     combine(f, c, &y);
     work_give(w, &y);
+}
+
+static void through_chunks(struct forward *f)
+{
+    bool exchanges = moe_shape(f->call).exchanges;
+
+    route(f->call, f->normed);
+    if (exchanges)
+        start_dispatch(f, 0);
+    for (int i = 0; i < f->call->saved->count; i++)
+        chunk_forward(f, i);
+    if (exchanges && f->output)
+        land(f);
+}
+
+void moe_replay(const struct moe_call *call, struct buffer *normed, bool normed_later)
+{
+    struct forward f = { .call = call, .normed = normed, .normed_later = normed_later };
+    through_chunks(&f);
 }
 
 void moe_forward(const struct moe_call *call, struct buffer *normed, bool normed_later,
@@ -219,13 +252,7 @@ void moe_forward(const struct moe_call *call, struct buffer *normed, bool normed
                          .output = output,
                          .output_owner = output_owner };
 
-    route(call, normed);
-    if (moe_shape(call).exchanges)
-        start_dispatch(&f, 0);
-    for (int i = 0; i < s->count; i++)
-        chunk_forward(&f, i);
-    if (moe_shape(call).exchanges)
-        land(&f);
+    through_chunks(&f);
     work_give_unless_kept(w, call->keep, &s->choices);
     work_give_unless_kept(w, call->keep, &s->weights);
     work_give_unless_kept(w, call->keep, &s->slots);

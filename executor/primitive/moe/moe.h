@@ -69,6 +69,10 @@ void moe_saved_close(struct moe_saved *saved);
 void moe_forward(const struct moe_call *call, struct buffer *normed, bool normed_later,
                  const struct buffer *residual, struct buffer *output, enum owner output_owner);
 
+/* The same up to the experts' gate and up products, m6: all that the backward needs. call->keep is
+ * KEEP_OWN. */
+void moe_replay(const struct moe_call *call, struct buffer *normed, bool normed_later);
+
 /* From the gradient of the output: adds to the gradients of experts and router, and into
  * d_normed, which is taken here when it holds nothing; so is normed, by `renorm`. */
 void moe_backward(const struct moe_call *call, const struct buffer *d_output, struct buffer *normed,

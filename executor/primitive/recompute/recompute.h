@@ -3,6 +3,8 @@
  * Contract
  *   What it does: names the layers whose forward keeps nothing but its input: all of them, the
  *   first N of a stage, or none.
+ *   A replay runs from the layer's input to the last tensor that the backward reads: not to the
+ *   layer's output.
  *   What it preserves: the replay computes what the forward computed, bit for bit: the same
  *   operations on the same input with the same routing. Which layers recompute is therefore not to
  *   be seen in loss, hidden states or gradients, to the last bit.

@@ -11,7 +11,7 @@ struct chunked {
     int n, delay;
     bool ep;
     struct flight flight[MAX_CHUNKS + 1];
-    struct tensor_alive a[MAX_CHUNKS], dy[MAX_CHUNKS], n2, scratch;
+    struct tensor_alive a[MAX_CHUNKS], dy[MAX_CHUNKS], n2;
     bool combined;
 };
 
@@ -77,16 +77,15 @@ static void start_dispatch(struct chunked *c, int i)
 static void combine(struct chunked *c, struct tensor_alive *from)
 {
     if (!c->combined)
-        c->scratch = make_output(c->y);
+        make_output(c->y);
     c->combined = true;
     drop(c->s, from);
 }
 
-/* m6 to m8: the rows that the experts give. */
+/* m7, m8: the rows that the experts give. */
 static struct tensor_alive experts_forward(struct chunked *c, int i, struct kept_rows *k)
 {
     uint64_t R = received(c, i), f = (uint64_t)c->s->m->moe.width;
-    k->h = keep(c->y, ITEM_EXPERT_WORKING, R * 4 * f);
     unless_kept(c->y, &k->xe);
     struct tensor_alive a = rows(c, ITEM_EXPERT_WORKING, R, 2 * f);
     unless_kept(c->y, &k->h);
@@ -96,11 +95,12 @@ static struct tensor_alive experts_forward(struct chunked *c, int i, struct kept
     return y;
 }
 
-static void forward_chunk(struct chunked *c, int i)
+/* Dispatch and m6. */
+static void replay_chunk(struct chunked *c, int i)
 {
     struct step *s = c->s;
     struct kept_rows *k = &c->y->k->chunk[i];
-    struct flight *f = &c->flight[i], *last = i > 0 ? &c->flight[i - 1] : NULL;
+    struct flight *f = &c->flight[i];
     uint64_t R = received(c, i), H = s->H;
     land(c, &f->send, &f->send_w);
     k->xe = keep(c->y, ITEM_EXPERT_WORKING, R * 2 * H);
@@ -110,6 +110,18 @@ static void forward_chunk(struct chunked *c, int i)
     if (!c->ep && i == c->n - 1 && !s->m->moe.shared_width)
         drop(s, &c->n2);
     start_dispatch(c, i + 1);
+    k->h = keep(c->y, ITEM_EXPERT_WORKING, R * 4 * (uint64_t)s->m->moe.width);
+}
+
+static void forward_chunk(struct chunked *c, int i)
+{
+    struct step *s = c->s;
+    struct kept_rows *k = &c->y->k->chunk[i];
+    struct flight *f = &c->flight[i], *last = i > 0 ? &c->flight[i - 1] : NULL;
+    uint64_t R = received(c, i), H = s->H;
+    replay_chunk(c, i);
+    if (c->y->mode == REPLAY)
+        return;
     struct tensor_alive y = experts_forward(c, i, k);
     if (!c->ep) {
         unless_kept(c->y, &k->map);
@@ -136,7 +148,7 @@ void chunked_forward(struct layer *y)
     start_dispatch(&c, 0);
     for (int i = 0; i < c.n; i++)
         forward_chunk(&c, i);
-    if (c.ep) {
+    if (c.ep && y->mode != REPLAY) {
         drop(s, &c.flight[c.n - 1].back);
         combine(&c, &c.flight[c.n - 1].ret);
     }
@@ -145,7 +157,6 @@ void chunked_forward(struct layer *y)
     unless_kept(y, &y->k->slots);
     if (s->m->moe.shared_width)
         shared_forward(y, &c.n2);
-    drop(s, &c.scratch);
     unless_kept(y, &y->k->x1);
 }
 

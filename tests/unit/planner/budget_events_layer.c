@@ -60,16 +60,13 @@ static void attention_forward(struct layer *y)
         unless_kept(y, &k->o);
 }
 
-/* The layer's output: the next checkpoint, or xf; a replay writes a scratch instead. */
-struct tensor_alive make_output(struct layer *y)
+/* The layer's output: the next checkpoint, or xf. */
+void make_output(struct layer *y)
 {
     struct step *s = y->s;
-    uint64_t bytes = 2 * s->T * s->H;
-    if (y->mode == REPLAY)
-        return working(y, bytes);
     bool last = y->index == s->m->layers - 1;
-    s->checkpoint[y->index + 1] = make(s, last ? ITEM_LOSS_WORKING : ITEM_CHECKPOINTS, bytes);
-    return (struct tensor_alive){ ITEM_LAYER_WORKING, 0 };
+    s->checkpoint[y->index + 1] =
+        make(s, last ? ITEM_LOSS_WORKING : ITEM_CHECKPOINTS, 2 * s->T * s->H);
 }
 
 static void dense_forward(struct layer *y)
@@ -79,11 +76,12 @@ static void dense_forward(struct layer *y)
     struct tensor_alive n2 = working(y, 2 * s->T * s->H);
     y->k->hd = keep(y, ITEM_LAYER_WORKING, 2 * s->T * 2 * F);
     drop(s, &n2);
+    if (y->mode == REPLAY)
+        return;
     struct tensor_alive ad = working(y, 2 * s->T * F);
     unless_kept(y, &y->k->hd);
-    struct tensor_alive scratch = make_output(y);
+    make_output(y);
     drop(s, &ad);
-    drop(s, &scratch);
     unless_kept(y, &y->k->x1);
 }
 
@@ -92,10 +90,12 @@ void shared_forward(struct layer *y, struct tensor_alive *n2)
     struct step *s = y->s;
     uint64_t width = (uint64_t)s->m->moe.shared_width;
     y->k->hs = keep(y, ITEM_LAYER_WORKING, 2 * s->T * 2 * width);
-    drop(s, n2);
-    struct tensor_alive as = working(y, 2 * s->T * width);
     if (s->m->moe.shared_gate)
         y->k->gate = keep(y, ITEM_LAYER_WORKING, 4 * s->T);
+    drop(s, n2);
+    if (y->mode == REPLAY)
+        return;
+    struct tensor_alive as = working(y, 2 * s->T * width);
     unless_kept(y, &y->k->hs);
     drop(s, &as);
     unless_kept(y, &y->k->gate);
@@ -139,16 +139,13 @@ static void dispatch_forward(struct layer *y, struct tensor_alive *n2)
         drop(s, n2);
 }
 
-static void moe_forward(struct layer *y)
+/* m7 to m11 */
+static void finish_experts(struct layer *y)
 {
     struct step *s = y->s;
     struct kept *k = y->k;
-    uint64_t f = (uint64_t)s->m->moe.width;
     bool ep = s->l->ep > 1;
-    struct tensor_alive n2 = working(y, 2 * s->T * s->H);
-    router_forward(y);
-    dispatch_forward(y, &n2);
-    k->h = keep(y, ITEM_EXPERT_WORKING, 2 * y->R * 2 * f);
+    uint64_t f = (uint64_t)s->m->moe.width;
     unless_kept(y, &k->xe);
     struct tensor_alive a = make(s, ITEM_EXPERT_WORKING, 2 * y->R * f);
     unless_kept(y, &k->h);
@@ -163,15 +160,25 @@ static void moe_forward(struct layer *y)
         drop(s, &back);
     }
     unless_kept(y, &k->map);
-    struct tensor_alive scratch = make_output(y);
+    make_output(y);
     drop(s, &rows);
     unless_kept(y, &k->choices);
     unless_kept(y, &k->weights);
     unless_kept(y, &k->slots);
+}
+
+static void moe_forward(struct layer *y)
+{
+    struct step *s = y->s;
+    struct tensor_alive n2 = working(y, 2 * s->T * s->H);
+    router_forward(y);
+    dispatch_forward(y, &n2);
+    y->k->h = keep(y, ITEM_EXPERT_WORKING, 2 * y->R * 2 * (uint64_t)s->m->moe.width);
+    if (y->mode != REPLAY)
+        finish_experts(y);
     if (s->m->moe.shared_width)
         shared_forward(y, &n2);
-    drop(s, &scratch);
-    unless_kept(y, &k->x1);
+    unless_kept(y, &y->k->x1);
 }
 
 void layer_forward(struct step *s, int index, enum mode mode, struct kept *k)

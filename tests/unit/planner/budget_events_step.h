@@ -75,7 +75,7 @@ void drop_old(struct step *s);
 struct tensor_alive working(struct layer *y, uint64_t bytes);
 struct tensor_alive keep(struct layer *y, enum item item, uint64_t bytes);
 void unless_kept(struct layer *y, struct tensor_alive *t);
-struct tensor_alive make_output(struct layer *y);
+void make_output(struct layer *y);
 void router_forward(struct layer *y);
 void shared_forward(struct layer *y, struct tensor_alive *n2);
 void shared_backward(struct layer *y, struct tensor_alive *n2, struct tensor_alive *dn2);
