@@ -302,6 +302,7 @@ static int place(struct arena *arena)
 static int check_residents(struct arena *arena, struct diag_list *reterr)
 {
     uint64_t live = 0;
+    arena->ledger.phase[0] = '\0'; /* the dry pass left its last */
     for (uint32_t i = 0; i < arena->mark && arena->limit > 0; i++) {
         const struct take *take = &arena->takes[i];
         if (!take->live)

@@ -92,6 +92,12 @@ static const struct bad_input bad_inputs[] = {
     { "list_unknown", 2, "\"$RANKFIT\" list modles" },
     { "run_wrong_options", 2,
       "\"$RANKFIT\" run " RUNNABLE " --steps 0 --seed x --data nosuch.txt --data-format utf8" },
+    { "memory_limit_unknown", 2, "\"$RANKFIT\" run " RUNNABLE " --memory-limit much" },
+    { "memory_limit_too_small", 2, "\"$RANKFIT\" run " RUNNABLE " --memory-limit 80MB" },
+    { "memory_limit_below_reserve", 2,
+      "\"$RANKFIT\" plan " RUNNABLE
+      " --reserve 1GB -o $TMP/plan.yaml >/dev/null && \"$RANKFIT\" run "
+      "$TMP/plan.yaml --memory-limit 1GB" },
     { "run_beyond_backend", 2,
       "\"$RANKFIT\" run " SMALL
       " --set tp=2 --set offload=optimizer --set hardware.memory_bytes=16GB" },
