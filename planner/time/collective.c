@@ -34,21 +34,40 @@ static double network_rate(const struct hardware *h)
 }
 
 /* Rings enter and leave a domain through the adapters of all its members. */
-static double ring_rate(const struct hardware *h, struct ranks ranks)
+static double ring_rate(const struct hardware *h, struct ranks ranks, double efficiency)
 {
     int near = near_members(h, ranks);
-    double link = link_rate(h, near) * h->gather_efficiency;
+    double link = link_rate(h, near) * efficiency;
     double network = near * network_rate(h);
     return near == ranks.size || link < network ? link : network;
 }
 
 /* bytes x (n - 1) / n over the rate. */
-double gather_seconds(const struct hardware *h, struct ranks ranks, double bytes)
+static double ring_seconds(const struct hardware *h, struct ranks ranks, double bytes,
+                           double efficiency)
 {
     if (ranks.size <= 1 || bytes <= 0)
         return 0;
     return h->collective_latency_seconds +
-           over(bytes * (ranks.size - 1) / ranks.size, ring_rate(h, ranks));
+           over(bytes * (ranks.size - 1) / ranks.size, ring_rate(h, ranks, efficiency));
+}
+
+double gather_seconds(const struct hardware *h, struct ranks ranks, double bytes)
+{
+    return ring_seconds(h, ranks, bytes, h->gather_efficiency);
+}
+
+/* Where the machine says so, rings reach less when they add. */
+double scatter_seconds(const struct hardware *h, struct ranks ranks, double bytes)
+{
+    bool said = h->scatter_efficiency > 0;
+    return ring_seconds(h, ranks, bytes, said ? h->scatter_efficiency : h->gather_efficiency);
+}
+
+double exchange_latency(const struct hardware *h)
+{
+    return h->exchange_latency_seconds > 0 ? h->exchange_latency_seconds
+                                           : h->collective_latency_seconds;
 }
 
 /* The share for ranks of the domain and the share for the others travel at the same time. */
@@ -60,7 +79,7 @@ double exchange_seconds(const struct hardware *h, struct ranks ranks, double byt
     double inside =
         over(bytes * (near - 1) / ranks.size, link_rate(h, near) * h->exchange_efficiency);
     double outside = over(bytes * (ranks.size - near) / ranks.size, network_rate(h));
-    return h->collective_latency_seconds + (inside > outside ? inside : outside);
+    return exchange_latency(h) + (inside > outside ? inside : outside);
 }
 
 double send_seconds(const struct hardware *h, struct ranks ranks, double bytes)
@@ -88,6 +107,6 @@ double unit_scatter_seconds(const struct budget_input *in, const struct unit *un
     double bytes = (double)dtype_bytes(p->grad_dtype);
     if (p->sharding != SHARDING_FSDP && p->sharding != SHARDING_ZERO2)
         return 0;
-    return gather_seconds(in->hardware, dense_shard_ranks(l), bytes * (double)unit->dense) +
-           gather_seconds(in->hardware, expert_shard_ranks(l), bytes * (double)unit->expert);
+    return scatter_seconds(in->hardware, dense_shard_ranks(l), bytes * (double)unit->dense) +
+           scatter_seconds(in->hardware, expert_shard_ranks(l), bytes * (double)unit->expert);
 }

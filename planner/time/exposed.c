@@ -6,7 +6,7 @@
 static double rows_seconds(const struct budget_input *in, struct ranks ranks, double bytes)
 {
     const struct hardware *h = in->hardware;
-    double seconds = exchange_seconds(h, ranks, bytes), latency = h->collective_latency_seconds;
+    double seconds = exchange_seconds(h, ranks, bytes), latency = exchange_latency(h);
     bool copies = in->choices->primitives.exchange == EXCHANGE_COPY;
     if (!copies || h->copy_exchange_efficiency <= 0)
         return seconds;
@@ -20,16 +20,17 @@ static double hidden_share(const struct budget_input *in)
     return copies && h->copy_exchange_overlap > 0 ? h->copy_exchange_overlap : h->exchange_overlap;
 }
 
-/* Two exchanges a pass of R x H x 2 bytes. Chunks hide a share of the shorter of exchange and
- * expert matmul. */
-static void exchange_cost(const struct budget_input *in, uint64_t received, struct pass *pass)
+/* Two exchanges a pass of R x H x 2 bytes, one in a replay. Chunks hide a share of the shorter of
+ * exchange and expert matmul. */
+static void exchange_cost(const struct budget_input *in, uint64_t received, double exchanges,
+                          struct pass *pass)
 {
     struct ranks ranks = { in->choices->layout.ep, in->choices->layout.etp };
     struct dispatch d;
     dispatch_init(in, received, &d);
     uint64_t rows = d.chunk_received > d.chunk_sent ? d.chunk_received : d.chunk_sent;
     double bytes = 2.0 * (double)rows * in->model->hidden;
-    double seconds = 2.0 * d.chunks * rows_seconds(in, ranks, bytes);
+    double seconds = exchanges * d.chunks * rows_seconds(in, ranks, bytes);
     double experts = pass->item[TIME_EXPERTS];
     if (d.overlaps)
         seconds -= hidden_share(in) * (seconds < experts ? seconds : experts);
@@ -60,7 +61,7 @@ static void softmax_context(const struct budget_input *in, const struct view *v,
     switch (in->choices->primitives.context) {
     case CONTEXT_ALLGATHER_KV:
         f->item[TIME_EXPOSED_CONTEXT] = whole;
-        b->item[TIME_EXPOSED_CONTEXT] = whole + gather_seconds(h, v->ranks, 8 * v->key * v->all);
+        b->item[TIME_EXPOSED_CONTEXT] = whole + scatter_seconds(h, v->ranks, 8 * v->key * v->all);
         break;
     case CONTEXT_ULYSSES:
     case CONTEXT_HIERARCHICAL:
@@ -75,6 +76,7 @@ static void softmax_context(const struct budget_input *in, const struct view *v,
     case CONTEXT_COUNT:
         break;
     }
+    cost->replay.item[TIME_EXPOSED_CONTEXT] = f->item[TIME_EXPOSED_CONTEXT];
 }
 
 /* head_split: q, k, v and o exchanged. state_pass: states go from rank to rank in turn, and hidden
@@ -94,6 +96,7 @@ static void linear_context(const struct budget_input *in, const struct residency
                   2 * exchange_seconds(h, v->ranks, hidden);
     }
     cost->forward.item[TIME_EXPOSED_CONTEXT] = seconds;
+    cost->replay.item[TIME_EXPOSED_CONTEXT] = seconds;
     cost->backward.item[TIME_EXPOSED_CONTEXT] = 2 * seconds;
 }
 
@@ -105,6 +108,7 @@ static void tensor_cost(const struct budget_input *in, struct layer_cost *cost)
     double bytes = 2.0 * (double)local_tokens(in) * in->model->hidden;
     double one = gather_seconds(in->hardware, ranks, bytes);
     cost->forward.item[TIME_EXPOSED_TENSOR] = 4 * one;
+    cost->replay.item[TIME_EXPOSED_TENSOR] = 3 * one; /* no sum of the feed-forward half */
     cost->backward.item[TIME_EXPOSED_TENSOR] = 6 * one;
 }
 
@@ -113,8 +117,9 @@ void exposed_cost(const struct budget_input *in, uint64_t received, enum mixer m
 {
     const struct layout *l = &in->choices->layout;
     if (ffn == FFN_MOE && l->ep > 1) {
-        exchange_cost(in, received, &cost->forward);
-        exchange_cost(in, received, &cost->backward);
+        exchange_cost(in, received, 2, &cost->forward);
+        exchange_cost(in, received, 1, &cost->replay);
+        exchange_cost(in, received, 2, &cost->backward);
     }
     if (l->tp > 1)
         tensor_cost(in, cost);

@@ -32,6 +32,7 @@ struct kind_cost {
 
 struct model_cost {
     const struct budget_input *in;
+    struct machine machine;
     uint64_t received;
     struct kind_cost kinds[MIXER_COUNT][FFN_COUNT];
     uint64_t min_tokens;
@@ -60,7 +61,6 @@ static void add_pass(struct pass *to, const struct pass *pass)
 {
     for (int i = 0; i < TIME_ITEM_COUNT; i++)
         to->item[i] += pass->item[i];
-    to->launches += pass->launches;
 }
 
 static void kind_init(struct model_cost *c, enum mixer mixer, enum ffn ffn, const struct unit *unit,
@@ -68,21 +68,23 @@ static void kind_init(struct model_cost *c, enum mixer mixer, enum ffn ffn, cons
 {
     const struct budget_input *in = c->in;
     struct residency_shape shape;
+    struct layer_shape layer;
     struct layer_cost cost;
     memset(&cost, 0, sizeof cost);
     working_shape(in, c->received, &shape);
-    compute_cost(in, &shape, c->received, mixer, ffn, &cost);
+    layer_shape_init(in, &c->machine, &shape, c->received, &layer);
+    compute_cost(&layer, mixer, ffn, &cost);
     exposed_cost(in, c->received, mixer, ffn, &cost);
     ret->known = true;
     ret->gather = unit_gather_seconds(in, unit);
     ret->forward_compute = compute_seconds(&cost.forward);
     double scatter = unit_scatter_seconds(in, unit), back = compute_seconds(&cost.backward);
     for (int replayed = 0; replayed < 2; replayed++) {
-        double hiding = back + (replayed ? ret->forward_compute : 0);
+        double hiding = back + (replayed ? compute_seconds(&cost.replay) : 0);
         ret->layer[replayed] = cost.backward;
         add_pass(&ret->layer[replayed], &cost.forward);
         if (replayed)
-            add_pass(&ret->layer[replayed], &cost.forward);
+            add_pass(&ret->layer[replayed], &cost.replay);
         ret->layer[replayed].item[TIME_EXPOSED_GATHER] = exposed_unit(
             &in->choices->primitives, ret->gather, scatter, ret->forward_compute, hiding);
     }
@@ -98,6 +100,62 @@ static void note_gather(struct model_cost *c, const struct kind_cost *k)
     c->min_tokens = (uint64_t)tokens + 1;
     c->gather = k->gather;
     c->compute = k->forward_compute;
+}
+
+/* Elements of a stage's parts. */
+struct elements {
+    double dense, expert; /* whole */
+    double n, e;          /* ranks that share them */
+    double gradients;     /* a rank's: held for the whole step */
+    double updated;       /* a rank's */
+};
+
+static void elements_init(const struct budget_input *in, const struct stage *stage,
+                          struct elements *ret)
+{
+    const struct layout *l = &in->choices->layout;
+    enum sharding sharding = in->choices->primitives.sharding;
+    bool whole = sharding == SHARDING_REPLICATED;
+    bool scattered = sharding == SHARDING_FSDP || sharding == SHARDING_ZERO2;
+    double dense = (double)stage->embedding.dense * (stage->has_embedding || stage->tied_copy);
+    double expert = 0;
+    dense += stage->has_head ? (double)stage->head.dense : 0;
+    for (int i = 0; i < stage->layers; i++) {
+        dense += (double)stage->layer[i].dense;
+        expert += (double)stage->layer[i].expert;
+    }
+    *ret = (struct elements){ .dense = dense, .expert = expert };
+    ret->n = whole ? 1 : layout_dense_shards(l);
+    ret->e = whole ? 1 : layout_expert_shards(l);
+    ret->updated = dense / ret->n + expert / ret->e;
+    ret->gradients = scattered ? ret->updated : dense + expert;
+}
+
+/* Rows of the table read and written; in backward rows of the gradient added to. */
+static double embedding_seconds(const struct budget_input *in, const struct machine *machine)
+{
+    double grad = (double)dtype_bytes(in->choices->primitives.grad_dtype);
+    double elements = (double)norm_tokens(in) * in->model->hidden;
+    return 2 * machine->kernel + (4 + 2 + 2 * grad) * elements * machine->moved_byte;
+}
+
+/* Bytes of one part's gradient buffer, zeroed for each micro-batch, and of its slice, added to the
+ * resident one. */
+static double buffer_bytes(double elements, int shards, double grad)
+{
+    return shards > 1 ? grad * elements + 3 * grad * elements / shards : 0;
+}
+
+static double unit_passes(const struct budget_input *in, const struct stage *stage)
+{
+    const struct layout *l = &in->choices->layout;
+    double grad = (double)dtype_bytes(in->choices->primitives.grad_dtype);
+    struct elements part;
+    if (in->choices->primitives.sharding != SHARDING_FSDP)
+        return 0;
+    elements_init(in, stage, &part);
+    return buffer_bytes(part.dense, layout_dense_shards(l), grad) +
+           buffer_bytes(part.expert, layout_expert_shards(l), grad);
 }
 
 /* One micro-batch of one stage. */
@@ -119,59 +177,70 @@ static void stage_cost(struct model_cost *c, const struct stage *stage, struct p
         add_pass(ret, &kind->layer[i < flight.recomputed]);
     }
     if (stage->has_head) {
-        ret->item[TIME_LOSS] = loss_seconds(in);
+        loss_cost(in, &c->machine, ret);
         ret->item[TIME_EXPOSED_GATHER] +=
             exposed_unit(&in->choices->primitives, 0, unit_scatter_seconds(in, &stage->head), 0,
                          ret->item[TIME_LOSS]);
     }
-    if (stage->has_embedding)
+    if (stage->has_embedding) {
         ret->item[TIME_EXPOSED_GATHER] += unit_gather_seconds(in, &stage->embedding) +
                                           unit_scatter_seconds(in, &stage->embedding);
+        ret->item[TIME_ELEMENTWISE] += embedding_seconds(in, &c->machine);
+    }
+    ret->item[TIME_ELEMENTWISE] += unit_passes(in, stage) * c->machine.moved_byte;
     struct ranks stages = { l->pp, layout_world(l) / l->pp };
     double bytes = 2.0 * (double)norm_tokens(in) * in->model->hidden;
     ret->item[TIME_PIPELINE] = 2 * send_seconds(in->hardware, stages, bytes);
 }
 
-static double pass_seconds(const struct pass *pass)
-{
-    double sum = 0;
-    for (int i = 0; i < TIME_ITEM_COUNT; i++)
-        sum += pass->item[i];
-    return sum;
-}
-
-/* Elements of a stage that one rank updates, and the bytes of its gradients by group. */
-static void end_of_step(const struct budget_input *in, const struct stage *stage, double *item)
+static double reduce_seconds(const struct budget_input *in, const struct elements *part)
 {
     const struct layout *l = &in->choices->layout;
-    const struct primitives *p = &in->choices->primitives;
     const struct hardware *h = in->hardware;
-    double dense = (double)stage->embedding.dense * (stage->has_embedding || stage->tied_copy);
-    double expert = 0, grad = (double)dtype_bytes(p->grad_dtype);
-    dense += stage->has_head ? (double)stage->head.dense : 0;
-    for (int i = 0; i < stage->layers; i++) {
-        dense += (double)stage->layer[i].dense;
-        expert += (double)stage->layer[i].expert;
-    }
-    bool whole = p->sharding == SHARDING_REPLICATED;
-    double n = whole ? 1 : layout_dense_shards(l), e = whole ? 1 : layout_expert_shards(l);
+    enum sharding sharding = in->choices->primitives.sharding;
+    double grad = (double)dtype_bytes(in->choices->primitives.grad_dtype);
     struct ranks d_rep = { l->d_rep, l->tp * l->cp * l->fsdp };
     struct ranks e_rep = { l->e_rep, l->etp * l->ep * l->e_fsdp };
-    double reduce = 2 * gather_seconds(h, d_rep, grad * dense / n) +
-                    2 * gather_seconds(h, e_rep, grad * expert / e);
-    double passes = whole                           ? 2 * grad /* all-reduce */
-                    : p->sharding == SHARDING_ZERO1 ? grad + 2 /* scatter, weights gathered */
-                    : p->sharding == SHARDING_ZERO2 ? 2
-                                                    : 0;
-    reduce += gather_seconds(h, dense_shard_ranks(l), passes * dense);
-    reduce += gather_seconds(h, expert_shard_ranks(l), passes * expert);
-    /* Master and moments read and written, 24; the gradient read; the weight written, 2. */
-    double bytes = (26 + grad) * (dense / n + expert / e);
-    double rate = p->offload & OFFLOAD_OPTIMIZER
-                      ? h->host_link_bytes_per_second
-                      : h->memory_bytes_per_second * h->memory_efficiency;
-    item[TIME_REDUCE] = reduce;
-    item[TIME_OPTIMIZER] = over(bytes, rate);
+    struct ranks dense = dense_shard_ranks(l), expert = expert_shard_ranks(l);
+    double sums = sharding == SHARDING_REPLICATED ? grad : 0;    /* all-reduce: both ways */
+    double scattered = sharding == SHARDING_ZERO1 ? grad : sums; /* zero1: then gathered */
+    double gathered = sharding == SHARDING_ZERO1 || sharding == SHARDING_ZERO2 ? 2 : sums;
+    double ret = gather_seconds(h, d_rep, grad * part->dense / part->n) +
+                 scatter_seconds(h, d_rep, grad * part->dense / part->n) +
+                 gather_seconds(h, e_rep, grad * part->expert / part->e) +
+                 scatter_seconds(h, e_rep, grad * part->expert / part->e);
+    ret += scatter_seconds(h, dense, scattered * part->dense) +
+           scatter_seconds(h, expert, scattered * part->expert);
+    return ret + gather_seconds(h, dense, gathered * part->dense) +
+           gather_seconds(h, expert, gathered * part->expert);
+}
+
+/* Master and moments read and written, 24; the gradient read, twice with its norm; the weight
+ * written, 2. From host memory, master and moments come while others go. */
+static double optimizer_seconds(const struct budget_input *in, const struct elements *part)
+{
+    const struct hardware *h = in->hardware;
+    double grad = (double)dtype_bytes(in->choices->primitives.grad_dtype);
+    double reached = h->optimizer_efficiency > 0 ? h->optimizer_efficiency : h->memory_efficiency;
+    double both = h->host_link_both_bytes_per_second;
+    if (!(in->choices->primitives.offload & OFFLOAD_OPTIMIZER))
+        return over((26 + 2 * grad) * part->updated, h->memory_bytes_per_second * reached);
+    if (both > 0)
+        return over((12 + grad) * part->updated, both);
+    return over((26 + grad) * part->updated, h->host_link_bytes_per_second);
+}
+
+/* What comes once a step: gradients zeroed at its start; reduced, and weights updated, at its end.
+ */
+static void end_of_step(const struct budget_input *in, const struct stage *stage,
+                        const struct machine *machine, double *item)
+{
+    double grad = (double)dtype_bytes(in->choices->primitives.grad_dtype);
+    struct elements part;
+    elements_init(in, stage, &part);
+    item[TIME_ELEMENTWISE] = grad * part.gradients * machine->moved_byte;
+    item[TIME_REDUCE] = reduce_seconds(in, &part);
+    item[TIME_OPTIMIZER] = optimizer_seconds(in, &part);
 }
 
 static void rates(const struct budget_input *in, struct step_time *ret)
@@ -205,7 +274,7 @@ static void slowest_stage(struct model_cost *c, struct pass *ret, double *end)
         double item[TIME_ITEM_COUNT] = { 0 };
         stage_init(c->in, s, &stage);
         stage_cost(c, &stage, &pass);
-        end_of_step(c->in, &stage, item);
+        end_of_step(c->in, &stage, &c->machine, item);
         if (pass_seconds(&pass) > slowest) {
             slowest = pass_seconds(&pass);
             *ret = pass;
@@ -234,10 +303,9 @@ void step_time_compute(const struct budget_input *in, struct step_time *ret)
     memset(ret, 0, sizeof *ret);
     memset(&c, 0, sizeof c);
     c.in = in;
+    machine_init(in, &c.machine);
     c.received = dispatch_rows(in, -1).point;
     slowest_stage(&c, &pass, end);
-    pass.item[TIME_HOST] =
-        positive(pass.launches * in->hardware->launch_seconds - compute_seconds(&pass));
     double once = pass_seconds(&pass);
     for (int i = 0; i < TIME_ITEM_COUNT; i++)
         ret->item_seconds[i] = turns(in) * (m * pass.item[i] + end[i]);

@@ -1,0 +1,109 @@
+/* loss.c - the final norm, the head and its loss, forward and backward in one pass. What all tiles
+ * do is counted together: the head's weight is read, and its gradient read and written, once a
+ * tile. */
+#include "planner/time/cost.h"
+
+#include "base/checked.h"
+
+struct head {
+    double tokens, hidden, vocab; /* vocab: this rank's */
+    double tiles, strips;         /* strips: of one tile's vocabulary */
+    double gradient_bytes;        /* of an element of the weight's gradient */
+};
+
+static void head_init(const struct budget_input *in, struct head *ret)
+{
+    const struct primitives *p = &in->choices->primitives;
+    uint64_t vocab = div_up((uint64_t)in->model->vocab, (uint64_t)in->choices->layout.tp);
+    uint64_t tile = p->loss_tile_tokens > 0 ? (uint64_t)p->loss_tile_tokens : 1;
+    bool strips = p->loss == LOSS_LINEAR_CE && p->vocab_strip > 0;
+    *ret = (struct head){
+        .tokens = (double)local_tokens(in),
+        .hidden = (double)in->model->hidden,
+        .vocab = (double)vocab,
+        .tiles = (double)div_up(local_tokens(in), tile),
+        .strips = strips ? (double)div_up(vocab, (uint64_t)p->vocab_strip) : 1,
+        .gradient_bytes = (double)dtype_bytes(p->grad_dtype),
+    };
+}
+
+/* `calls` products of tokens x hidden x vocab FLOPs and `bytes` of operands in all. */
+static void products(struct walk *w, const struct head *h, double calls, double bytes)
+{
+    const struct machine *at = w->machine;
+    double flops = 2 * h->tokens * h->hidden * h->vocab;
+    walk_run(w, TIME_LOSS, calls, calls * at->call + flops * at->flop + bytes * at->operand_byte);
+}
+
+/* Logits of `width` bytes each. */
+static void logits(struct walk *w, const struct head *h, double calls, double tiles, double width)
+{
+    double t = h->tokens, weight = h->hidden * h->vocab;
+    products(w, h, calls, 2 * t * h->hidden + 2 * tiles * weight + width * t * h->vocab);
+}
+
+/* The hidden gradient, and the weight's, added to. sums: bytes of the hidden gradient a visit. */
+static void backward(struct walk *w, const struct head *h, double sums)
+{
+    double t = h->tokens, weight = h->hidden * h->vocab, calls = h->tiles * h->strips;
+    double gradient = 2 * t * h->vocab;
+    products(w, h, calls, gradient + 2 * h->tiles * weight + sums * h->strips * t * h->hidden);
+    products(w, h, calls,
+             gradient + 2 * h->strips * t * h->hidden + 2 * h->gradient_bytes * h->tiles * weight);
+}
+
+/* Elements of all logits, `bytes` each, one kernel a visit. */
+static void visit(struct walk *w, const struct head *h, double calls, double bytes)
+{
+    walk_moves(w, TIME_LOSS, calls, bytes * h->tokens * h->vocab);
+}
+
+/* The cross-entropy reads logits for their maximum and sum, reads them again and writes their
+ * gradient: in place of `width` bytes, which is then rounded to bf16 where it is wider. */
+static void whole(struct walk *w, const struct head *h, double width)
+{
+    logits(w, h, 1, 1, width);
+    visit(w, h, 1, 3 * width);
+    if (width > 2)
+        visit(w, h, h->tiles, width + 2);
+    backward(w, h, 2);
+}
+
+static void tiled(struct walk *w, const struct head *h)
+{
+    logits(w, h, h->tiles, h->tiles, 4);
+    visit(w, h, h->tiles, 4 + 4 + 2);
+    backward(w, h, 2);
+}
+
+/* Twice over the vocabulary: for the log-sum-exp, and again for the gradient, whose hidden part is
+ * summed in fp32. */
+static void in_strips(struct walk *w, const struct head *h)
+{
+    double calls = h->tiles * h->strips;
+    logits(w, h, calls, h->tiles, 4);
+    visit(w, h, calls, 4);
+    logits(w, h, calls, h->tiles, 4);
+    visit(w, h, calls, 4 + 2);
+    backward(w, h, 8);
+    walk_moves(w, TIME_LOSS, h->tiles, 6 * h->tokens * h->hidden);
+}
+
+void loss_cost(const struct budget_input *in, const struct machine *machine, struct pass *ret)
+{
+    const struct primitives *p = &in->choices->primitives;
+    double normed = (double)norm_tokens(in) * (double)in->model->hidden;
+    struct head h;
+    struct walk w;
+    head_init(in, &h);
+    walk_begin(&w, machine, ret);
+    walk_move(&w, TIME_LOSS, 4 * normed);
+    if (p->loss == LOSS_FULL)
+        whole(&w, &h, (double)dtype_bytes(p->logits_dtype));
+    else if (p->loss == LOSS_LINEAR_CE && p->vocab_strip > 0)
+        in_strips(&w, &h);
+    else
+        tiled(&w, &h);
+    walk_move(&w, TIME_LOSS, 6 * normed);
+    walk_end(&w);
+}

@@ -1,0 +1,83 @@
+/* walk.c - the operations of a pass on the clocks of host and device. */
+#include "planner/time/cost.h"
+
+void walk_begin(struct walk *w, const struct machine *machine, struct pass *pass)
+{
+    *w = (struct walk){ .machine = machine, .pass = pass };
+}
+
+static double later(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* Of n equal operations the last ends at the latest of: all of them from now, all of them from the
+ * first launch, the last one from its launch. */
+void walk_run(struct walk *w, enum time_item item, double calls, double seconds)
+{
+    double launch = w->machine->launch;
+    double all = later(w->device, w->host + launch) + seconds;
+    w->host += calls * launch;
+    w->device = later(all, w->host + seconds / calls);
+    w->busy += seconds;
+    w->pass->item[item] += seconds;
+}
+
+void walk_product(struct walk *w, enum time_item item, double m, double n, double k, double c_bytes)
+{
+    const struct machine *at = w->machine;
+    double bytes = 2 * (m * k + n * k) + c_bytes * m * n;
+    walk_run(w, item, 1, at->call + 2 * m * n * k * at->flop + bytes * at->operand_byte);
+}
+
+/* Operands: rows of n and of k elements, bf16, and the weights. */
+void walk_experts(struct walk *w, double experts, double rows, double n, double k,
+                  double weight_bytes)
+{
+    const struct machine *at = w->machine;
+    double bytes = 2 * rows * (n + k) + weight_bytes * experts * n * k;
+    double flop = at->expert_flop, filled = over(rows, experts * at->plateau);
+    if (at->plateau > 0 && filled < 1)
+        flop = over(flop, filled);
+    walk_run(w, TIME_EXPERTS, experts,
+             experts * at->expert_call + 2 * rows * n * k * flop + bytes * at->expert_operand_byte);
+}
+
+void walk_moves(struct walk *w, enum time_item item, double calls, double bytes)
+{
+    walk_run(w, item, calls, calls * w->machine->kernel + bytes * w->machine->moved_byte);
+}
+
+void walk_move(struct walk *w, enum time_item item, double bytes)
+{
+    walk_moves(w, item, 1, bytes);
+}
+
+/* One more launch brings the value, and the host goes on when it is there. */
+void walk_read(struct walk *w, int times)
+{
+    double launch = w->machine->launch;
+    w->device = later(w->device, w->host + launch) + 2 * (times - 1) * launch;
+    w->host = w->device + launch;
+}
+
+void walk_end(struct walk *w)
+{
+    w->pass->item[TIME_HOST] += later(w->device - w->busy, 0);
+}
+
+double pass_seconds(const struct pass *pass)
+{
+    double sum = 0;
+    for (int i = 0; i < TIME_ITEM_COUNT; i++)
+        sum += pass->item[i];
+    return sum;
+}
+
+double compute_seconds(const struct pass *pass)
+{
+    double sum = pass->item[TIME_HOST];
+    for (int i = TIME_MATMUL; i <= TIME_ELEMENTWISE; i++)
+        sum += pass->item[i];
+    return sum;
+}
