@@ -23,6 +23,7 @@ const char *const point_kind_names[POINT_KIND_COUNT] = {
     [POINT_ALL_GATHER] = "all_gather",
     [POINT_REDUCE_SCATTER] = "reduce_scatter",
     [POINT_EXCHANGE] = "exchange",
+    [POINT_COPY_EXCHANGE] = "copy_exchange",
     [POINT_LAUNCH] = "launch",
     [POINT_HELD] = "held",
 };

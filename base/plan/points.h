@@ -25,8 +25,9 @@ enum point_kind {
     POINT_ALL_GATHER,
     POINT_REDUCE_SCATTER,
     POINT_EXCHANGE,
-    POINT_LAUNCH, /* what the host needs to put one operation on its stream */
-    POINT_HELD,   /* device memory that `name` holds; no time */
+    POINT_COPY_EXCHANGE, /* of equal shares, from memory to memory */
+    POINT_LAUNCH,        /* what the host needs to put one operation on its stream */
+    POINT_HELD,          /* device memory that `name` holds; no time */
     POINT_KIND_COUNT
 };
 extern const char *const point_kind_names[POINT_KIND_COUNT];

@@ -1,0 +1,35 @@
+/* fit.h - least squares of times: t = sum of c_j x_j with c_j >= 0, each row weighted by its own
+ * time, so that a residual is relative. Knows nothing of what the columns mean. */
+#ifndef RANKFIT_PLANNER_CALIBRATE_FIT_H
+#define RANKFIT_PLANNER_CALIBRATE_FIT_H
+
+#include "base/diag.h"
+
+#include <stddef.h>
+
+enum { FIT_MAX_COLUMNS = 4, FIT_MAX_ROWS = 512 };
+
+/* Zeroed: empty. */
+struct fit_rows {
+    size_t count;
+    int columns;
+    double x[FIT_MAX_ROWS][FIT_MAX_COLUMNS], seconds[FIT_MAX_ROWS];
+};
+
+struct fit {
+    double coefficient[FIT_MAX_COLUMNS];
+    double rms, worst; /* |predicted - measured| / measured */
+    size_t worst_row;
+};
+
+/* Rows beyond the room are left out. */
+void fit_add(struct fit_rows *rows, const double *x, double seconds);
+
+/* A coefficient that would be negative is 0 and the others are fitted without it. -1 with a
+ * diagnostic: fewer rows than columns, or rows that do not tell the columns apart. */
+int fit_solve(const struct fit_rows *rows, struct fit *ret, struct diag_list *reterr);
+
+/* Residuals of coefficients that are given. */
+void fit_judge(const struct fit_rows *rows, struct fit *fit);
+
+#endif
