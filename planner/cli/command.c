@@ -31,6 +31,12 @@ const struct command commands[] = {
       "tiny-moe on 2 processes of this machine, 128 tokens. Exits 1 when they differ by more than "
       "the pair allows.",
       command_pair },
+    { "rehearse", "[PLAN]", 0, 1, "run one rank of a plan for any world in one process",
+      "One process plays a rank: its tensors and its computation are real; collectives fill "
+      "buffers of true size and take the time that the plan's machines would need, and what other "
+      "ranks route here is drawn from the profile. Losses are no result. Shows predicted and "
+      "measured memory of the rank side by side.",
+      command_rehearse },
 };
 const size_t command_count = sizeof commands / sizeof *commands;
 

@@ -38,5 +38,6 @@ int command_compare(const struct options *options, struct diag_list *reterr);
 int command_explain(const struct options *options, struct diag_list *reterr);
 int command_pair(const struct options *options, struct diag_list *reterr);
 int command_list(const struct options *options, struct diag_list *reterr);
+int command_rehearse(const struct options *options, struct diag_list *reterr);
 
 #endif

@@ -102,12 +102,13 @@ const struct option_info option_infos[OPTION_COUNT] = {
                          "fix one choice, model.FIELD or hardware.FIELD; see `rankfit list keys`" },
     [OPTION_RANK] = { .name = "rank",
                       .value = "N",
-                      .commands = FOR_BUDGET,
+                      .commands = FOR_BUDGET | FOR_REHEARSE,
                       .type = OPTION_NUMBER,
                       .in_recipe = true,
                       .min = 0,
                       .max = LAYOUT_MAX_RANKS - 1,
-                      .help = "show this rank only, with every phase of its step" },
+                      .help = "budget: show this rank only, with every phase of its step; "
+                              "rehearse: play this one (that with the highest peak)" },
     [OPTION_BACKEND] = { .name = "backend",
                          .value = "host|cuda",
                          .commands = FOR_START,
@@ -164,6 +165,13 @@ const struct option_info option_infos[OPTION_COUNT] = {
                         .in_recipe = true,
                         .help = "give every token its experts: safetensors with choices.LAYER, "
                                 "I32, for each token of a step" },
+    [OPTION_REPLAY_ROWS] = { .name = "replay-rows",
+                             .value = "FILE",
+                             .commands = FOR_REHEARSE,
+                             .type = OPTION_PATH,
+                             .in_recipe = true,
+                             .help = "the measurement of a run of the plan: as many routed rows "
+                                     "arrive as there" },
     [OPTION_TOLERANCE] = { .name = "tolerance",
                            .value = "FRACTION",
                            .commands = FOR_COMPARE,
@@ -187,7 +195,7 @@ const struct option_info option_infos[OPTION_COUNT] = {
                                .help = "end a run of which a rank stands still for so long (600)" },
     [OPTION_MEMORY_LIMIT] = { .name = "memory-limit",
                               .value = "SIZE|HARDWARE",
-                              .commands = FOR_RUN,
+                              .commands = FOR_RUN | FOR_REHEARSE,
                               .type = OPTION_BYTES_OR_DATA,
                               .in_recipe = true,
                               .help =

@@ -35,6 +35,7 @@ enum option_id {
     OPTION_WEIGHTS,
     OPTION_SAVE,
     OPTION_REPLAY,
+    OPTION_REPLAY_ROWS,
     OPTION_TOLERANCE,
     OPTION_TIME_TOLERANCE,
     OPTION_STALL_TIMEOUT,
@@ -55,9 +56,10 @@ enum {
     FOR_EXPLAIN = 1 << 4,
     FOR_LIST = 1 << 5,
     FOR_PAIR = 1 << 6,
-    FOR_START = FOR_RUN | FOR_PAIR,                   /* what starts an executor */
+    FOR_REHEARSE = 1 << 7,
+    FOR_START = FOR_RUN | FOR_PAIR | FOR_REHEARSE,    /* what starts an executor */
     FOR_QUESTION = FOR_PLAN | FOR_BUDGET | FOR_START, /* what asks about a model on machines */
-    FOR_ALL = (1 << 7) - 1,
+    FOR_ALL = (1 << 8) - 1,
 };
 
 /* What the text of a value must be. Paths: relative to the recipe that says them; OPTION_DATA_PATH

@@ -1,5 +1,6 @@
 /* rankfit run: starts the executor on a plan and shows what it measured beside what was predicted.
  */
+#include "planner/cli/run.h"
 #include "base/file.h"
 #include "base/plan/measurement.h"
 #include "base/text.h"
@@ -17,11 +18,29 @@
 
 struct run {
     const struct options *options;
+    int (*choose)(const struct options *options, const struct prediction *prediction,
+                  struct diag_list *reterr); /* NULL: all ranks run */
     struct subject *subject;
     struct start start;
     char directory[START_PATH]; /* of our temporary files; "" where there is none */
     char plan_path[START_PATH], measurement_path[START_PATH];
 };
+
+/* Whether a launcher has started as many of us as the plan wants, or the one that rehearses. */
+static int check_launcher(const struct run *run, struct diag_list *reterr)
+{
+    int size = run->start.outer.size, gpus = run->subject->prediction.plan.gpus;
+    if (run->choose && size > 1) {
+        diag_error(reterr, (struct pos){ 0 }, "a rehearsal is one process, the launcher started %d",
+                   size);
+        return diag_hint(reterr, "leave the launcher away");
+    }
+    if (run->choose || size <= 0 || size == gpus)
+        return 0;
+    diag_error(reterr, (struct pos){ 0 }, "the plan is for %d ranks, the launcher started %d", gpus,
+               size);
+    return diag_hint(reterr, "start %d processes, or leave the launcher away", gpus);
+}
 
 /* The backend, and whether it and the launcher can carry this plan. */
 static int check_plan(struct run *run, struct diag_list *reterr)
@@ -32,11 +51,13 @@ static int check_plan(struct run *run, struct diag_list *reterr)
     run->start.backend = (enum backend)option_row(run->options, OPTION_BACKEND, (int)usual);
     if (capability_check(run->start.backend, &plan->model, &plan->choices, reterr) != 0)
         return -1;
-    if (run->start.outer.size > 0 && run->start.outer.size != plan->gpus) {
-        diag_error(reterr, (struct pos){ 0 }, "the plan is for %d ranks, the launcher started %d",
-                   plan->gpus, run->start.outer.size);
-        return diag_hint(reterr, "start %d processes, or leave the launcher away", plan->gpus);
-    }
+    if (check_launcher(run, reterr) != 0)
+        return -1;
+    run->start.rehearses = run->choose != NULL;
+    if (run->choose)
+        run->start.rank = run->choose(run->options, prediction, reterr);
+    if (run->start.rank < 0)
+        return -1;
     if (prediction->verdict == VERDICT_DOES_NOT_FIT)
         diag_warning(reterr, (struct pos){ 0 },
                      "the plan does not fit by its own prediction; it is tried all the same");
@@ -126,11 +147,15 @@ static int run_plan(struct run *run, struct diag_list *reterr)
     return status;
 }
 
-int command_run(const struct options *options, struct diag_list *reterr)
+int run_once(const struct options *options,
+             int (*choose)(const struct options *options, const struct prediction *prediction,
+                           struct diag_list *reterr),
+             struct diag_list *reterr)
 {
     struct run *run = calloc(1, sizeof *run);
     if (!run)
         return EXIT_SYSTEM;
+    run->choose = choose;
     run->options = run->start.options = options;
     run->start.outer = launch_outer();
     int status = output_check(options, reterr) == 0 ? EXIT_QUESTION : EXIT_SYSTEM;
@@ -149,4 +174,9 @@ int command_run(const struct options *options, struct diag_list *reterr)
         *reterr = (struct diag_list){ 0 };
     free(run);
     return status;
+}
+
+int command_run(const struct options *options, struct diag_list *reterr)
+{
+    return run_once(options, NULL, reterr);
 }

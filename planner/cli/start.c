@@ -15,7 +15,7 @@ int start_find(struct start *start, struct diag_list *reterr)
 {
     int status = launch_find_executor(backend_names[start->backend], start->executor,
                                       sizeof start->executor, reterr);
-    if (!start->outer.present)
+    if (!start->outer.present && !start->rehearses)
         status |= launch_find_mpirun(start->mpirun, sizeof start->mpirun, reterr);
     return status;
 }
@@ -56,7 +56,7 @@ static int status_of(const struct start *start, int child_status, struct diag_li
     if (child_status == EXIT_QUESTION)
         return EXIT_QUESTION;
     /* The executor has said why; of a launcher's ranks each would repeat it. */
-    if (child_status == EXIT_SYSTEM && start->outer.present)
+    if (child_status == EXIT_SYSTEM && (start->outer.present || start->rehearses))
         return EXIT_SYSTEM;
     if (child_status > 128)
         diag_error(reterr, (struct pos){ 0 }, "the run was killed by signal %d",
@@ -74,18 +74,21 @@ int start_and_wait(const struct start *start, struct diag_list *reterr)
     } passed[] = { { OPTION_DATA, "--data" },     { OPTION_DATA_FORMAT, "--data-format" },
                    { OPTION_STEPS, "--steps" },   { OPTION_SEED, "--seed" },
                    { OPTION_SAVE, "--save" },     { OPTION_WEIGHTS, "--weights" },
-                   { OPTION_REPLAY, "--replay" }, { OPTION_STALL_TIMEOUT, "--stall-timeout" } };
+                   { OPTION_REPLAY, "--replay" }, { OPTION_STALL_TIMEOUT, "--stall-timeout" },
+                   { OPTION_REPLAY_ROWS, "--replay-rows" } };
     char *words[MAX_WORDS + 1] = { 0 };
-    char ranks[RANK_TEXT], limit[BYTES_TEXT];
+    char ranks[RANK_TEXT], rank[RANK_TEXT], limit[BYTES_TEXT];
     int count = 0, child_status = 0;
     (void)snprintf(ranks, sizeof ranks, "%d", start->ranks);
+    (void)snprintf(rank, sizeof rank, "%d", start->rank);
     (void)snprintf(limit, sizeof limit, "%" PRIu64, start->memory_limit);
-    if (!start->outer.present)
+    if (!start->outer.present && !start->rehearses)
         add_launcher(start, ranks, words, &count);
     add_word(words, &count, start->executor);
     add_word(words, &count, start->plan);
     add_option(words, &count, "--measurement", start->measurement);
     add_option(words, &count, "--dump", start->dump);
+    add_option(words, &count, "--rank", start->rehearses ? rank : NULL);
     add_option(words, &count, "--memory-limit", start->memory_limit > 0 ? limit : NULL);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
         add_option(words, &count, passed[i].word, start->options->value[passed[i].id]);
@@ -96,7 +99,8 @@ int start_and_wait(const struct start *start, struct diag_list *reterr)
 
 int start_check_files(const struct options *options, struct diag_list *reterr)
 {
-    static const enum option_id read[] = { OPTION_DATA, OPTION_WEIGHTS, OPTION_REPLAY };
+    static const enum option_id read[] = { OPTION_DATA, OPTION_WEIGHTS, OPTION_REPLAY,
+                                         OPTION_REPLAY_ROWS };
     int errors_before = reterr->errors;
     for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
         const char *path = options->value[read[i]];

@@ -14,6 +14,8 @@ struct start {
     enum backend backend;
     struct outer_launcher outer;
     int ranks;
+    bool rehearses; /* one process, without a launcher, plays `rank` of them */
+    int rank;
     char executor[START_PATH], mpirun[START_PATH];
     const char *plan, *measurement; /* paths */
     const char *dump;               /* NULL: none is wanted */

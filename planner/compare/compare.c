@@ -76,6 +76,7 @@ static void compare_rank(const struct prediction *prediction, const struct measu
     *ret = (struct compared_rank){
         .rank = measured->rank,
         .extent_bytes = measured->arena_extent_bytes,
+        .modelled_bytes = measured->modelled_bytes,
         .planned_rows = planned->routed_rows,
         .measured_rows = most_rows_received(measured),
         .arena = figure_of(judged->arena_bytes, planned->arena_bytes, measured->arena_live_bytes,
@@ -158,6 +159,10 @@ static int check_match(const struct prediction *prediction, const struct measure
         return diag_error(reterr, (struct pos){ 0 },
                           "the measurement has %zu ranks, the plan a world of %d",
                           measurement->rank_count, plan->gpus);
+    if (measurement->rehearsed_world > 0 && measurement->rehearsed_world != plan->gpus)
+        return diag_error(reterr, (struct pos){ 0 },
+                          "the rehearsal is of a world of %d, the plan has %d",
+                          measurement->rehearsed_world, plan->gpus);
     for (size_t i = 0; i < measurement->rank_count; i++)
         if (measurement->ranks[i].rank < 0 || measurement->ranks[i].rank >= plan->gpus)
             return diag_error(reterr, (struct pos){ 0 },
@@ -190,6 +195,7 @@ int comparison_compute(const struct prediction *prediction, const struct measure
     }
     ret->rank_count = measurement->rank_count;
     ret->on_device = strcmp(measurement->backend, "host") != 0;
+    ret->rehearsed_world = measurement->rehearsed_world;
     for (size_t i = 0; i < ret->rank_count; i++)
         compare_rank(prediction, &measurement->ranks[i], tolerances, ret->on_device, budget,
                      &ret->ranks[i]);

@@ -34,6 +34,7 @@ struct compared_rank {
     int rank;
     struct figure arena, device;          /* device only where the backend has its own figure */
     uint64_t extent_bytes;                /* measured: reserved after packing */
+    uint64_t modelled_bytes;              /* of device: a rehearsal's stand-in for communicators */
     uint64_t planned_rows, measured_rows; /* routed rows of the fullest layer */
     struct figure items[ITEM_COUNT];
 };
@@ -43,7 +44,8 @@ enum { WORST_ARENA = ITEM_COUNT, WORST_DEVICE, WORST_TIME };
 
 struct comparison {
     struct tolerances tolerances;
-    bool on_device; /* cuda: the device figure is judged, else the arena */
+    bool on_device;      /* cuda: the device figure is judged, else the arena */
+    int rehearsed_world; /* 0: a run; else one rank of so many was rehearsed */
     size_t rank_count;
     struct compared_rank *ranks;
     double predicted_seconds, measured_seconds, time_error; /* median of the steps but the first */

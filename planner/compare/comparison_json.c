@@ -33,6 +33,8 @@ static json_t *rank_json(const struct comparison *comparison, const struct compa
     if (comparison->on_device)
         json_object_set_new(ret, "device_bytes", figure_json(&rank->device));
     json_object_set_new(ret, "extent_bytes", json_bytes(rank->extent_bytes));
+    if (rank->modelled_bytes > 0)
+        json_object_set_new(ret, "modelled_bytes", json_bytes(rank->modelled_bytes));
     json_object_set_new(ret, "planned_rows", json_bytes(rank->planned_rows));
     json_object_set_new(ret, "measured_rows", json_bytes(rank->measured_rows));
     json_t *items = json_array();
@@ -69,6 +71,9 @@ static json_t *worst_json(const struct comparison *comparison)
 json_t *comparison_to_json(const struct comparison *comparison)
 {
     json_t *ret = json_pack("{s:s}", "schema", "rankfit.comparison/1");
+    if (comparison->rehearsed_world > 0)
+        json_object_set_new(ret, "rehearsal",
+                            json_pack("{s:i}", "world", comparison->rehearsed_world));
     json_object_set_new(ret, "tolerances", tolerances_json(&comparison->tolerances));
     json_t *ranks = json_array();
     for (size_t i = 0; i < comparison->rank_count; i++)

@@ -88,6 +88,14 @@ static void print_rank(const struct comparison *comparison, const struct compare
     print_figure(&table, scale, "arena at the peak", &rank->arena);
     if (comparison->on_device)
         print_figure(&table, scale, "device", &rank->device);
+    if (rank->modelled_bytes > 0) {
+        table_cell(&table, "of it modelled");
+        for (int i = 0; i < 2; i++)
+            table_cell(&table, "%s", "");
+        table_cell(&table, "%.*f", scale.decimals, scaled(scale, rank->modelled_bytes));
+        for (int i = 0; i < 2; i++)
+            table_cell(&table, "%s", "");
+    }
     table_print(&table, "", out);
     table_done(&table);
 }

@@ -41,13 +41,22 @@ static void print_steps(const struct prediction *prediction, const struct measur
     table_done(&table);
 }
 
+static void print_who(const struct measurement *m, FILE *out)
+{
+    if (m->rehearsed_world == 0 || m->rank_count == 0)
+        (void)fprintf(out, "%-*s%zu ranks on %s (%s)\n", TEXT_MARGIN, "ran", m->rank_count,
+                      m->device, m->backend);
+    else
+        (void)fprintf(out, "%-*srank %d of %d on %s (%s); losses are no result\n", TEXT_MARGIN,
+                      "played", m->ranks[0].rank, m->rehearsed_world, m->device, m->backend);
+}
+
 void report_run_text(const struct prediction *prediction, const struct measurement *measurement,
                      struct text_style style)
 {
     report_head_text(prediction, style.out);
     (void)fputc('\n', style.out);
-    (void)fprintf(style.out, "%-*s%zu ranks on %s (%s)\n", TEXT_MARGIN, "ran",
-                  measurement->rank_count, measurement->device, measurement->backend);
+    print_who(measurement, style.out);
     print_layout(prediction, style.out);
     if (measurement->rank_count > 0)
         print_steps(prediction, &measurement->ranks[0], style.out);
