@@ -11,12 +11,11 @@ int held_micro_batches(const struct layout *layout, int stage)
     return held < layout->micro_batches ? held : layout->micro_batches;
 }
 
-static uint64_t layers_in_flight(const struct layout *l, const struct stage *stage)
+static uint64_t layers_in_flight(const struct layout *l, int stage, uint64_t layers)
 {
-    uint64_t layers = (uint64_t)stage->layers;
     if (l->vpp <= 1)
-        return layers * (uint64_t)held_micro_batches(l, stage->index);
-    int64_t chunks = 2 * (int64_t)(l->pp - stage->index - 1) + (int64_t)(l->vpp - 1) * l->pp + 1;
+        return layers * (uint64_t)held_micro_batches(l, stage);
+    int64_t chunks = 2 * (int64_t)(l->pp - stage - 1) + (int64_t)(l->vpp - 1) * l->pp + 1;
     int64_t most = (int64_t)l->micro_batches * l->vpp;
     chunks = chunks < most ? chunks : most;
     return (uint64_t)chunks * div_up(layers, (uint64_t)l->vpp);
@@ -44,16 +43,22 @@ static void offload_init(const struct primitives *p, uint64_t all, struct in_fli
     ret->device_limit = stay < all ? stay : all;
 }
 
-void in_flight_init(const struct budget_input *in, const struct stage *stage, struct in_flight *ret)
+void in_flight_counts(const struct budget_input *in, int stage, int stage_layers,
+                      struct in_flight *ret)
 {
     const struct layout *l = &in->choices->layout;
-    uint64_t layers = (uint64_t)stage->layers, all = layers_in_flight(l, stage);
-    ret->micro_batches = held_micro_batches(l, stage->index);
+    uint64_t layers = (uint64_t)stage_layers, all = layers_in_flight(l, stage, layers);
+    ret->micro_batches = held_micro_batches(l, stage);
     ret->micro_batches = ret->micro_batches < 1 ? 1 : ret->micro_batches;
     ret->other_layers = all > layers ? all - layers : 0;
-    ret->checkpoint = arena_bytes(mul_sat(norm_tokens(in), (uint64_t)in->model->hidden), 2);
-    ret->inputs = mul_sat(2, arena_bytes(local_tokens(in), 4));
-    ret->recomputed = recomputed_layers(&in->choices->primitives, stage->layers);
+    ret->recomputed = recomputed_layers(&in->choices->primitives, stage_layers);
     offload_init(&in->choices->primitives,
                  mul_sat(add_sat(ret->other_layers, layers), ret->checkpoint), ret);
+}
+
+void in_flight_init(const struct budget_input *in, const struct stage *stage, struct in_flight *ret)
+{
+    ret->checkpoint = arena_bytes(mul_sat(norm_tokens(in), (uint64_t)in->model->hidden), 2);
+    ret->inputs = mul_sat(2, arena_bytes(local_tokens(in), 4));
+    in_flight_counts(in, stage->index, stage->layers, ret);
 }

@@ -22,7 +22,13 @@ struct stage {
     struct unit layer[MODEL_MAX_LAYERS];     /* from 0: the stage's first */
 };
 void stage_init(const struct budget_input *in, int index, struct stage *ret);
+/* The same but for the layers. */
+void stage_ends_init(const struct budget_input *in, int index, struct stage *ret);
+struct unit layer_unit(const struct budget_input *in, int layer);
 void state_add(const struct budget_input *in, const struct stage *stage, uint64_t *items);
+/* The parts of state_add: one unit; at the end what the host keeps. */
+void unit_state_add(const struct budget_input *in, const struct unit *unit, uint64_t *items);
+void state_offload(const struct primitives *p, uint64_t *items);
 
 /* Bytes of one part held by a rank for each element width. */
 uint64_t arena_bytes(uint64_t elements, uint64_t element_bytes);
@@ -35,6 +41,7 @@ struct unit_gradient {
 };
 void unit_gradient_bytes(const struct budget_input *in, const struct unit *unit,
                          struct unit_gradient *ret);
+uint64_t unit_receive_bytes(const struct budget_input *in, const struct unit *unit);
 uint64_t reduce_receive_bytes(const struct budget_input *in, const struct stage *stage);
 
 /* checkpoints.c - micro-batches in flight and what each holds. */
@@ -49,6 +56,8 @@ struct in_flight {
 };
 void in_flight_init(const struct budget_input *in, const struct stage *stage,
                     struct in_flight *ret);
+/* All but `checkpoint` and `inputs`, which are there already. */
+void in_flight_counts(const struct budget_input *in, int stage, int layers, struct in_flight *ret);
 
 /* dispatch.c - routed rows of one layer and micro-batch. */
 struct dispatch {

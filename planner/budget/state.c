@@ -62,6 +62,13 @@ static struct unit unit_of(const struct layout *l, uint64_t dense, uint64_t repl
                           expert == 0 ? 0 : padded(experts, layout_expert_shards(l)) };
 }
 
+struct unit layer_unit(const struct budget_input *in, int layer)
+{
+    const struct model_sizes *s = in->sizes;
+    return unit_of(&in->choices->layout, s->layer_dense_params[layer],
+                   s->layer_dense_replicated[layer], s->layer_expert_params[layer]);
+}
+
 static void stage_layers_init(const struct budget_input *in, struct stage *ret)
 {
     const struct model_sizes *s = in->sizes;
@@ -70,13 +77,11 @@ static void stage_layers_init(const struct budget_input *in, struct stage *ret)
         bool same = i > 0 && s->layer_dense_params[l] == s->layer_dense_params[l - 1] &&
                     s->layer_dense_replicated[l] == s->layer_dense_replicated[l - 1] &&
                     s->layer_expert_params[l] == s->layer_expert_params[l - 1];
-        ret->layer[i] = same ? ret->layer[i - 1]
-                             : unit_of(&in->choices->layout, s->layer_dense_params[l],
-                                       s->layer_dense_replicated[l], s->layer_expert_params[l]);
+        ret->layer[i] = same ? ret->layer[i - 1] : layer_unit(in, l);
     }
 }
 
-void stage_init(const struct budget_input *in, int index, struct stage *ret)
+void stage_ends_init(const struct budget_input *in, int index, struct stage *ret)
 {
     const struct layout *l = &in->choices->layout;
     const struct model_sizes *s = in->sizes;
@@ -97,6 +102,11 @@ void stage_init(const struct budget_input *in, int index, struct stage *ret)
         ret->extra = unit_of(l, s->mtp_dense_params, 0, s->mtp_expert_params);
     if (index == 0 && s->vision_params)
         ret->extra.dense = add_sat(ret->extra.dense, unit_of(l, s->vision_params, 0, 0).dense);
+}
+
+void stage_init(const struct budget_input *in, int index, struct stage *ret)
+{
+    stage_ends_init(in, index, ret);
     stage_layers_init(in, ret);
 }
 
@@ -115,7 +125,7 @@ static void part_add(const struct primitives *p, uint64_t elements, int shards, 
     items[ITEM_MOMENTS] = add_sat(items[ITEM_MOMENTS], arena_bytes(state, 8));
 }
 
-static void unit_add(const struct budget_input *in, const struct unit *unit, uint64_t *items)
+void unit_state_add(const struct budget_input *in, const struct unit *unit, uint64_t *items)
 {
     const struct layout *l = &in->choices->layout;
     part_add(&in->choices->primitives, unit->dense, layout_dense_shards(l), items);
@@ -124,7 +134,7 @@ static void unit_add(const struct budget_input *in, const struct unit *unit, uin
 }
 
 /* Optimizer state that stays on the device: all, or the buckets that stream through slots. */
-static void offload_state(const struct primitives *p, uint64_t *items)
+void state_offload(const struct primitives *p, uint64_t *items)
 {
     if (!(p->offload & OFFLOAD_OPTIMIZER))
         return;
@@ -137,12 +147,12 @@ static void offload_state(const struct primitives *p, uint64_t *items)
 void state_add(const struct budget_input *in, const struct stage *stage, uint64_t *items)
 {
     for (int i = 0; i < stage->layers; i++)
-        unit_add(in, &stage->layer[i], items);
+        unit_state_add(in, &stage->layer[i], items);
     if (stage->has_embedding || stage->tied_copy)
-        unit_add(in, &stage->embedding, items);
+        unit_state_add(in, &stage->embedding, items);
     if (stage->has_head)
-        unit_add(in, &stage->head, items);
+        unit_state_add(in, &stage->head, items);
     if (stage->extra.dense || stage->extra.expert)
-        unit_add(in, &stage->extra, items);
-    offload_state(&in->choices->primitives, items);
+        unit_state_add(in, &stage->extra, items);
+    state_offload(&in->choices->primitives, items);
 }

@@ -34,29 +34,35 @@ void unit_gradient_bytes(const struct budget_input *in, const struct unit *unit,
     }
 }
 
-static uint64_t larger_receive(const struct layout *l, const struct unit *unit, uint64_t bytes,
-                               uint64_t so_far)
+uint64_t unit_receive_bytes(const struct budget_input *in, const struct unit *unit)
 {
+    const struct layout *l = &in->choices->layout;
+    uint64_t bytes = dtype_bytes(in->choices->primitives.grad_dtype);
     int dense = layout_dense_shards(l), expert = layout_expert_shards(l);
+    if (in->choices->primitives.sharding != SHARDING_ZERO1)
+        return 0;
     uint64_t d = dense > 1 ? arena_bytes(unit->dense / (uint64_t)dense, bytes) : 0;
     uint64_t e = expert > 1 ? arena_bytes(unit->expert / (uint64_t)expert, bytes) : 0;
-    uint64_t larger = d > e ? d : e;
-    return larger > so_far ? larger : so_far;
+    return d > e ? d : e;
+}
+
+static uint64_t larger_receive(const struct budget_input *in, const struct unit *unit,
+                               uint64_t so_far)
+{
+    uint64_t bytes = unit_receive_bytes(in, unit);
+    return bytes > so_far ? bytes : so_far;
 }
 
 /* zero1: at the end of the step every part is reduce-scattered into a receive buffer of 1/shards,
  * one part at a time. */
 uint64_t reduce_receive_bytes(const struct budget_input *in, const struct stage *stage)
 {
-    const struct layout *l = &in->choices->layout;
-    uint64_t bytes = dtype_bytes(in->choices->primitives.grad_dtype), largest = 0;
-    if (in->choices->primitives.sharding != SHARDING_ZERO1)
-        return 0;
+    uint64_t largest = 0;
     for (int i = 0; i < stage->layers; i++)
-        largest = larger_receive(l, &stage->layer[i], bytes, largest);
+        largest = larger_receive(in, &stage->layer[i], largest);
     if (stage->has_embedding || stage->tied_copy)
-        largest = larger_receive(l, &stage->embedding, bytes, largest);
+        largest = larger_receive(in, &stage->embedding, largest);
     if (stage->has_head)
-        largest = larger_receive(l, &stage->head, bytes, largest);
+        largest = larger_receive(in, &stage->head, largest);
     return largest;
 }

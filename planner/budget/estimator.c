@@ -1,0 +1,124 @@
+#include "planner/budget/estimator.h"
+
+#include "base/checked.h"
+#include "planner/budget/shared.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BODIES = 512, UNITS = 512, LINKS = 512, LOSSES = 64, SPOTS = 64 };
+
+struct estimator *estimator_open(const struct budget_input *facts)
+{
+    struct estimator *e = calloc(1, sizeof *e);
+    if (!e)
+        return NULL;
+    e->in = *facts;
+    e->in.measured = NULL;
+    layer_classes_init(facts->model, facts->sizes, &e->classes);
+    if (memo_init(&e->bodies, BODIES, sizeof(struct body_key), sizeof(struct body)) == 0 &&
+        memo_init(&e->units, UNITS, sizeof(struct units_key), sizeof(struct units)) == 0 &&
+        memo_init(&e->links, LINKS, sizeof(struct links_key), sizeof(struct links)) == 0 &&
+        memo_init(&e->losses, LOSSES, sizeof(struct loss_key), sizeof(struct loss_shared)) == 0 &&
+        memo_init(&e->spots, SPOTS, sizeof(struct spots_key), sizeof(struct pipeline_spots)) == 0)
+        return e;
+    estimator_close(e);
+    return NULL;
+}
+
+void estimator_close(struct estimator *e)
+{
+    if (!e)
+        return;
+    memo_done(&e->bodies);
+    memo_done(&e->units);
+    memo_done(&e->links);
+    memo_done(&e->losses);
+    memo_done(&e->spots);
+    free(e);
+}
+
+static void add_state(const struct unit_shared *unit, uint64_t times, uint64_t *items)
+{
+    static const enum item kept[] = { ITEM_WEIGHTS, ITEM_MASTER, ITEM_MOMENTS, ITEM_GRADIENTS };
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        items[kept[i]] = add_sat(items[kept[i]], mul_sat(times, unit->state[kept[i]]));
+}
+
+/* What is there in every phase. */
+static uint64_t fixed_bytes(const struct estimator *e, const struct stage_spots *s,
+                            const struct units *units, uint64_t links)
+{
+    uint64_t items[ITEM_COUNT] = { 0 }, total = 0;
+    for (int i = 0; i < e->classes.count; i++)
+        add_state(&units->layer[i], s->classes[i], items);
+    if (s->has_embedding || (e->in.model->tied && s->has_head))
+        add_state(&units->embedding, 1, items);
+    if (s->has_head)
+        add_state(&units->head, 1, items);
+    if (s->has_head)
+        add_state(&units->last_extra, 1, items);
+    else if (s->has_embedding)
+        add_state(&units->first_extra, 1, items);
+    state_offload(&e->in.choices->primitives, items);
+    runtime_add(&e->in, items);
+    items[ITEM_COMMUNICATORS] = links;
+    for (int i = 0; i < ITEM_COUNT; i++)
+        total = add_sat(total, items[i]);
+    return total;
+}
+
+static struct peaks with_doubt(const struct stage_peak *point, const struct stage_peak *high)
+{
+    return (struct peaks){ point->bytes, add_sat(high->bytes, runtime_doubt_bytes(high->moving)) };
+}
+
+/* A device reserves for the upper estimate; with more rows no tensor is smaller, so that peak is
+ * the larger one. */
+static struct peaks stage_peaks(const struct stage_parts *parts)
+{
+    struct stage_peak point, high;
+    const uint64_t *rows = parts->body->rows;
+    stage_peak_find(parts, ROWS_HIGH, &high);
+    point = high;
+    if (rows[ROWS_POINT] > rows[ROWS_HIGH] ||
+        (parts->e->in.hardware->host && rows[ROWS_POINT] < rows[ROWS_HIGH]))
+        stage_peak_find(parts, ROWS_POINT, &point);
+    if (!parts->e->in.hardware->host && high.bytes > point.bytes)
+        point = high;
+    return with_doubt(&point, &high);
+}
+
+static void slow_peaks(const struct estimator *e, struct peaks *ret)
+{
+    struct rank_budget worst;
+    budget_worst(&e->in, &worst);
+    *ret = (struct peaks){ worst.peak_bytes, worst.peak_upper_bytes };
+}
+
+void estimator_peaks(struct estimator *e, const struct choices *choices, struct peaks *ret)
+{
+    e->in.choices = choices;
+    *ret = (struct peaks){ 0, 0 };
+    const struct pipeline_spots *spots = e->classes.count > CLASSES_MAX ? NULL : shared_spots(e);
+    if (!spots || spots->count == 0) {
+        slow_peaks(e, ret);
+        return;
+    }
+    struct stage_parts parts = { .e = e, .body = shared_body(e), .units = shared_units(e) };
+    uint64_t links = shared_links(e);
+    for (int i = 0; i < spots->count; i++) {
+        const struct stage_spots *s = parts.stage = &spots->stages[i];
+        parts.loss = s->has_head ? shared_loss(e) : NULL;
+        parts.flight.checkpoint = parts.body->checkpoint;
+        parts.flight.inputs = parts.body->inputs;
+        in_flight_counts(&e->in, s->index, s->layers, &parts.flight);
+        parts.fixed = fixed_bytes(e, s, parts.units, links);
+        parts.pipeline = pipeline_bytes(&e->in, s->index);
+        struct peaks one = stage_peaks(&parts);
+        if (i == 0 || one.peak_upper_bytes > ret->peak_upper_bytes)
+            *ret = one;
+    }
+    if (bytes_overflowed(ret->peak_bytes) || bytes_overflowed(ret->peak_upper_bytes))
+        slow_peaks(e, ret);
+}

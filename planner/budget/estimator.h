@@ -1,0 +1,23 @@
+/* estimator.h - peaks and step times of many layouts of one question. The same figures as
+ * budget_worst and step_time_compute, to the bit; but what layouts share (liveness tables of a
+ * layer kind, units of state, communicators, the places where a peak can fall) is worked out once,
+ * in tables of fixed size. One estimator for a thread. */
+#ifndef RANKFIT_PLANNER_BUDGET_ESTIMATOR_H
+#define RANKFIT_PLANNER_BUDGET_ESTIMATOR_H
+
+#include "planner/budget/budget.h"
+
+struct estimator;
+
+/* facts: all but choices and measured; what it points to must outlive the estimator. NULL: no
+ * memory. */
+struct estimator *estimator_open(const struct budget_input *facts);
+void estimator_close(struct estimator *estimator);
+
+/* Of the worst rank, as budget_worst finds it. */
+struct peaks {
+    uint64_t peak_bytes, peak_upper_bytes;
+};
+void estimator_peaks(struct estimator *estimator, const struct choices *choices, struct peaks *ret);
+
+#endif

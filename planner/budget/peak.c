@@ -1,0 +1,267 @@
+/* peak.c - the phases of timeline.c at the spots of a stage only, as totals. */
+#include "planner/budget/shared.h"
+
+#include "base/checked.h"
+
+/* now: alive throughout the current phase, beside what the layer's own table says. */
+struct climb {
+    const struct stage_parts *p;
+    int rows;
+    uint64_t steady; /* fixed, transfers, inputs */
+    uint64_t checkpoints, saved, gathered, gradients, pending;
+    struct stage_peak best;
+};
+
+static void look(struct climb *c, uint64_t others, uint64_t workspace)
+{
+    uint64_t total = add_sat(add_sat(c->steady, others), add_sat(c->checkpoints, c->saved));
+    total = add_sat(total, add_sat(c->gathered, c->gradients));
+    if (total <= c->best.bytes)
+        return;
+    c->best.bytes = total;
+    c->best.moving = total - c->p->fixed - workspace;
+}
+
+static void look_at_layer(struct climb *c, uint64_t others, const struct kind_peak *kind,
+                          bool output_elsewhere)
+{
+    uint64_t own = kind->peak - (output_elsewhere ? kind->output : 0);
+    look(c, add_sat(others, own), kind->workspace);
+}
+
+static const struct unit_shared *layer_of(const struct stage_parts *p, int layer)
+{
+    return &p->units->layer[p->e->classes.of[p->stage->first + layer]];
+}
+
+static bool has_tied_copy(const struct stage_parts *p)
+{
+    return p->e->in.model->tied && p->stage->has_head;
+}
+
+/* Gathered bytes of the use-th use of a unit: embedding, layers, head, layers backwards. */
+static uint64_t use_bytes(const struct stage_parts *p, int use)
+{
+    const struct stage_spots *s = p->stage;
+    if (s->has_embedding && use-- == 0)
+        return p->units->embedding.gathered;
+    if (use < s->layers)
+        return layer_of(p, use)->gathered;
+    use -= s->layers;
+    if (s->has_head && use-- == 0)
+        return add_sat(p->units->head.gathered,
+                       has_tied_copy(p) ? p->units->embedding.gathered : 0);
+    return layer_of(p, s->layers - 1 - use)->gathered;
+}
+
+/* While a use is current its own gather and those of the next ones are alive. Without a head the
+ * forward ends before a backward begins. */
+static uint64_t window(const struct stage_parts *p, int use)
+{
+    const struct stage_spots *s = p->stage;
+    int forward = s->has_embedding + s->layers, all = forward + s->has_head + s->layers;
+    int end = !s->has_head && use < forward ? forward : all;
+    int last = use + p->e->in.choices->primitives.prefetch_units;
+    uint64_t bytes = 0;
+    for (int i = use; i < end && i <= last; i++)
+        bytes = add_sat(bytes, use_bytes(p, i));
+    return bytes;
+}
+
+static void set_checkpoints(struct climb *c, int layers)
+{
+    const struct in_flight *f = &c->p->flight;
+    uint64_t bytes = mul_sat(add_sat(f->other_layers, (uint64_t)layers), f->checkpoint);
+    c->checkpoints = bytes < f->device_limit ? bytes : f->device_limit;
+}
+
+/* Bytes that these layers, counted by class, save in one mode. */
+static uint64_t kept_bytes(const struct climb *c, const uint16_t *counts, enum residency_mode mode)
+{
+    const struct estimator *e = c->p->e;
+    uint64_t bytes = 0;
+    for (int i = 0; i < e->classes.count; i++)
+        if (counts[i])
+            bytes = add_sat(
+                bytes,
+                mul_sat(
+                    counts[i],
+                    shared_kind(c->p->e, c->p->body, c->rows, e->classes.layer[i], mode)->kept));
+    return bytes;
+}
+
+static const struct kind_peak *kind_at(const struct climb *c, int layer, enum residency_mode mode)
+{
+    return shared_kind(c->p->e, c->p->body, c->rows, c->p->stage->first + layer, mode);
+}
+
+static bool is_async(const struct climb *c)
+{
+    return c->p->e->in.choices->primitives.comm_streams > 1;
+}
+
+static uint64_t open_bytes(const struct unit_gradient *g)
+{
+    return add_sat(g->dense, g->expert);
+}
+
+/* Two streams: buffers of a unit that stay until the next unit's backward has ended. */
+static uint64_t pending_of(const struct climb *c, const struct unit_gradient *g)
+{
+    if (!is_async(c))
+        return 0;
+    return add_sat(add_sat(open_bytes(g), g->dense_receive), g->expert_receive);
+}
+
+static void reduce(struct climb *c, const struct unit_gradient *g, uint64_t others)
+{
+    uint64_t both = open_bytes(g), first = add_sat(both, g->dense_receive);
+    uint64_t second = add_sat(g->expert, g->expert_receive);
+    if (both == 0 && c->pending == 0)
+        return;
+    c->pending = pending_of(c, g);
+    c->gradients = is_async(c) ? c->pending : first > second ? first : second;
+    look(c, others, 0);
+    c->gradients = c->pending;
+}
+
+static uint64_t saved_of_others(const struct climb *c)
+{
+    const struct in_flight *f = &c->p->flight;
+    const struct stage_spots *s = c->p->stage;
+    if (f->other_layers == 0 || s->recomputed == s->layers)
+        return 0;
+    uint64_t one = kept_bytes(c, s->kept, RESIDENCY_FORWARD_SAVED);
+    return div_up(mul_sat(one, f->other_layers), (uint64_t)s->layers);
+}
+
+/* Returns what is saved when the forward has ended. */
+static uint64_t forward(struct climb *c)
+{
+    const struct stage_spots *s = c->p->stage;
+    uint64_t others = saved_of_others(c);
+    c->saved = 0;
+    if (s->has_embedding) {
+        c->gathered = window(c->p, 0);
+        set_checkpoints(c, 1);
+        look(c, 0, 0);
+    }
+    for (int i = 0; i < s->count; i++) {
+        const struct spot *spot = &s->spots[i];
+        bool saves = spot->layer >= s->recomputed;
+        c->gathered = window(c->p, spot->layer + s->has_embedding);
+        set_checkpoints(c, spot->layer + 1);
+        c->saved = add_sat(others, kept_bytes(c, spot->before, RESIDENCY_FORWARD_SAVED));
+        look_at_layer(c, 0,
+                      kind_at(c, spot->layer, saves ? RESIDENCY_FORWARD_SAVED : RESIDENCY_FORWARD),
+                      spot->layer == s->layers - 1 && !s->has_head);
+    }
+    return add_sat(others, kept_bytes(c, s->kept, RESIDENCY_FORWARD_SAVED));
+}
+
+static struct unit_gradient head_gradient(const struct stage_parts *p)
+{
+    struct unit_gradient g = p->units->head.gradient;
+    bool tied = has_tied_copy(p);
+    g.expert = tied ? p->units->embedding.gradient.dense : 0;
+    g.expert_receive = tied ? p->units->embedding.gradient.dense_receive : 0;
+    return g;
+}
+
+static void loss(struct climb *c)
+{
+    const struct stage_parts *p = c->p;
+    const struct stage_spots *s = p->stage;
+    const struct loss_bytes *l = p->loss;
+    int use = s->has_embedding + s->layers;
+    struct unit_gradient g = head_gradient(p);
+    uint64_t working = l->tiles > l->normed ? l->tiles : l->normed, own = use_bytes(p, use);
+    c->gathered = window(p, use);
+    c->gradients = add_sat(c->pending, open_bytes(&g));
+    set_checkpoints(c, s->layers);
+    look(c, add_sat(l->logits, working), 0);
+    look(c, add_sat(l->stream, p->flight.checkpoint), 0);
+    c->gathered -= own;
+    reduce(c, &g, p->flight.checkpoint);
+}
+
+static void backward_at(struct climb *c, const struct spot *spot, uint64_t saved)
+{
+    const struct stage_parts *p = c->p;
+    const struct stage_spots *s = p->stage;
+    int layer = spot->layer, back = s->layers - 1 - layer;
+    const struct unit_shared *unit = layer_of(p, layer);
+    uint64_t dx = p->flight.checkpoint;
+    c->gathered = window(p, s->has_embedding + s->layers + s->has_head + back);
+    c->gradients = add_sat(c->pending, open_bytes(&unit->gradient));
+    c->saved = saved;
+    set_checkpoints(c, layer + 1);
+    if (layer >= s->recomputed) {
+        look_at_layer(c, dx, kind_at(c, layer, RESIDENCY_BACKWARD_SAVED), true);
+    } else {
+        look_at_layer(c, dx, kind_at(c, layer, RESIDENCY_REPLAY), true);
+        look_at_layer(c, dx, kind_at(c, layer, RESIDENCY_BACKWARD), true);
+    }
+    set_checkpoints(c, layer);
+    c->gathered -= unit->gathered;
+    reduce(c, &unit->gradient, dx);
+}
+
+/* saved: when the forward has ended. Before a spot the unit above it has left its buffers. */
+static void backward(struct climb *c, uint64_t saved)
+{
+    const struct stage_spots *s = c->p->stage;
+    for (int i = s->count - 1; i >= 0; i--) {
+        const struct spot *spot = &s->spots[i];
+        uint16_t above[CLASSES_MAX];
+        for (int k = 0; k < CLASSES_MAX; k++)
+            above[k] = (uint16_t)(s->kept[k] - spot->before[k]);
+        if (spot->layer < s->layers - 1)
+            c->pending = pending_of(c, &layer_of(c->p, spot->layer + 1)->gradient);
+        backward_at(c, spot, saved - kept_bytes(c, above, RESIDENCY_BACKWARD_SAVED));
+    }
+    if (!s->has_embedding)
+        return;
+    const struct unit_gradient *g = &c->p->units->embedding.gradient;
+    c->gradients = add_sat(c->pending, open_bytes(g));
+    c->gathered = 0;
+    look(c, c->p->flight.checkpoint, 0);
+    reduce(c, g, 0);
+}
+
+static void consider_receive(uint64_t bytes, uint64_t *largest)
+{
+    *largest = bytes > *largest ? bytes : *largest;
+}
+
+static uint64_t receive_bytes(const struct stage_parts *p)
+{
+    uint64_t largest = 0;
+    for (int i = 0; i < p->e->classes.count; i++)
+        if (p->stage->classes[i])
+            consider_receive(p->units->layer[i].receive, &largest);
+    if (p->stage->has_embedding || has_tied_copy(p))
+        consider_receive(p->units->embedding.receive, &largest);
+    if (p->stage->has_head)
+        consider_receive(p->units->head.receive, &largest);
+    return largest;
+}
+
+void stage_peak_find(const struct stage_parts *parts, int rows, struct stage_peak *ret)
+{
+    struct climb c = { .p = parts, .rows = rows, .steady = add_sat(parts->fixed, parts->pipeline) };
+    uint64_t idle = c.steady;
+    const struct in_flight *f = &parts->flight;
+    look(&c, 0, 0);
+    c.steady = add_sat(idle, mul_sat((uint64_t)f->micro_batches, f->inputs));
+    uint64_t saved = forward(&c);
+    c.saved = saved;
+    if (parts->stage->has_head)
+        loss(&c);
+    backward(&c, saved);
+    c.steady = idle;
+    c.checkpoints = c.saved = c.gathered = 0;
+    c.gradients = receive_bytes(parts);
+    look(&c, 0, 0);
+    *ret = c.best;
+}

@@ -1,0 +1,99 @@
+/* shared.h - what many layouts have in common, each with the choices that it depends on as its key.
+ * A key holds all primitives but those known not to matter, so that a new one is part of it until
+ * it is known. Internal to the planner's estimator. */
+#ifndef RANKFIT_PLANNER_BUDGET_SHARED_H
+#define RANKFIT_PLANNER_BUDGET_SHARED_H
+
+#include "planner/budget/estimator.h"
+#include "planner/budget/memo.h"
+#include "planner/budget/parts.h"
+#include "planner/budget/spots.h"
+
+enum { ROWS_POINT, ROWS_HIGH, ROW_SETS };
+
+/* The fullest step of one layer kind in one mode. */
+struct kind_peak {
+    uint64_t peak, output, workspace; /* of all owners; of these two, at that step */
+    uint64_t kept;
+};
+
+/* Layers of one micro-batch: what does not depend on how state is sharded nor on the pipeline. */
+struct body_key {
+    int tp, cp, ep, etp, micro_batch, unused;
+    struct primitives primitives;
+};
+struct body {
+    struct body_key key;
+    uint64_t rows[ROW_SETS]; /* received: the point estimate; what the upper estimate is made for */
+    uint64_t checkpoint, inputs;
+    uint8_t done[ROW_SETS][MIXER_COUNT][FFN_COUNT]; /* bit a mode */
+    struct kind_peak kinds[ROW_SETS][MIXER_COUNT][FFN_COUNT][RESIDENCY_MODES];
+    struct residency_half halves[ROW_SETS][RESIDENCY_MODES];
+};
+
+/* State: units of each class, of embedding and head, and what the ends of the pipeline add. */
+struct units_key {
+    int tp, ep, etp, dense_shards, expert_shards, single;
+    struct primitives primitives;
+};
+struct unit_shared {
+    struct unit unit;
+    uint64_t gathered, receive;
+    struct unit_gradient gradient;
+    uint64_t state[ITEM_COUNT]; /* weights, master, moments, gradients */
+};
+struct units {
+    struct units_key key;
+    struct unit_shared layer[CLASSES_MAX], embedding, head, first_extra, last_extra;
+};
+
+struct links_key {
+    int degrees[10];
+    struct primitives primitives;
+};
+struct links {
+    struct links_key key;
+    uint64_t bytes;
+};
+
+struct loss_key {
+    int tp, cp, micro_batch, unused;
+    struct primitives primitives;
+};
+struct loss_shared {
+    struct loss_key key;
+    struct loss_bytes bytes;
+};
+
+struct estimator {
+    struct budget_input in; /* choices: those being estimated */
+    struct layer_classes classes;
+    struct memo bodies, units, links, losses, spots;
+};
+
+struct body *shared_body(struct estimator *e);
+const struct kind_peak *shared_kind(struct estimator *e, struct body *body, int rows, int layer,
+                                    enum residency_mode mode);
+struct units *shared_units(struct estimator *e);
+uint64_t shared_links(struct estimator *e);
+const struct loss_bytes *shared_loss(struct estimator *e);
+const struct pipeline_spots *shared_spots(struct estimator *e);
+
+/* peak.c - the fullest phase of one stage. */
+struct stage_parts {
+    struct estimator *e;
+    struct body *body;
+    struct units *units;
+    const struct stage_spots *stage;
+    const struct loss_bytes *loss; /* NULL without a head */
+    struct in_flight flight;
+    uint64_t fixed;    /* state, communicators, runtime: there in every phase */
+    uint64_t pipeline; /* transfers between stages */
+};
+struct stage_peak {
+    uint64_t bytes;
+    uint64_t moving; /* of these, dynamic and logits */
+};
+void stage_peak_find(const struct stage_parts *parts, int rows, struct stage_peak *ret);
+
+#endif

@@ -1,0 +1,134 @@
+#include "planner/budget/spots.h"
+
+#include <string.h>
+
+static bool alike(const struct model *m, const struct model_sizes *s, int a, int b)
+{
+    return m->layer_mixer[a] == m->layer_mixer[b] && m->layer_ffn[a] == m->layer_ffn[b] &&
+           s->layer_dense_params[a] == s->layer_dense_params[b] &&
+           s->layer_dense_replicated[a] == s->layer_dense_replicated[b] &&
+           s->layer_expert_params[a] == s->layer_expert_params[b];
+}
+
+void layer_classes_init(const struct model *model, const struct model_sizes *sizes,
+                        struct layer_classes *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    for (int i = 0; i < model->layers; i++) {
+        int c = 0;
+        while (c < ret->count && !alike(model, sizes, i, ret->layer[c]))
+            c++;
+        if (c == CLASSES_MAX) {
+            ret->count = CLASSES_MAX + 1;
+            return;
+        }
+        if (c == ret->count)
+            ret->layer[ret->count++] = i;
+        ret->of[i] = (uint8_t)c;
+    }
+}
+
+void spots_key_init(const struct choices *choices, bool every, struct spots_key *ret)
+{
+    const struct primitives *p = &choices->primitives;
+    memset(ret, 0, sizeof *ret);
+    ret->pp = choices->layout.pp;
+    ret->around = p->prefetch_units > 1 ? p->prefetch_units : 1;
+    ret->recompute_layers = p->recompute == RECOMPUTE_FULL ? p->recompute_layers : 0;
+    ret->every = every;
+    memcpy(ret->stage_layers, choices->layout.stage_layers,
+           (size_t)ret->pp * sizeof *ret->stage_layers);
+}
+
+/* Whether layers a and b look alike in a window of `around` on both sides; at the ends of a stage
+ * no two do. */
+static bool same_window(const uint8_t *classes, const struct stage_spots *s, int around, int a,
+                        int b)
+{
+    if ((a < s->recomputed) != (b < s->recomputed))
+        return false;
+    for (int i = -around; i <= around; i++)
+        if (classes[a + i] != classes[b + i])
+            return false;
+    return true;
+}
+
+static bool near_an_end(const struct stage_spots *s, int around, int layer)
+{
+    return layer < around || layer + around >= s->layers;
+}
+
+/* True when a later layer of the stage is fuller in every phase. */
+static bool is_covered(const uint8_t *classes, const struct stage_spots *s, int around, int layer)
+{
+    if (near_an_end(s, around, layer))
+        return false;
+    for (int later = layer + 1; !near_an_end(s, around, later); later++)
+        if (same_window(classes, s, around, layer, later))
+            return true;
+    return false;
+}
+
+static bool stage_init_spots(const struct layer_classes *classes, const struct spots_key *key,
+                             struct stage_spots *ret)
+{
+    const uint8_t *of = classes->of + ret->first;
+    uint16_t before[CLASSES_MAX] = { 0 };
+
+    ret->recomputed = key->recompute_layers == RECOMPUTE_ALL_LAYERS ? ret->layers
+                      : key->recompute_layers < ret->layers         ? key->recompute_layers
+                                                                    : ret->layers;
+    for (int i = 0; i < ret->layers; i++) {
+        if (key->every || !is_covered(of, ret, key->around, i)) {
+            if (ret->count == SPOTS_MAX)
+                return false;
+            struct spot *spot = &ret->spots[ret->count++];
+            spot->layer = i;
+            memcpy(spot->before, before, sizeof before);
+        }
+        ret->classes[of[i]]++;
+        before[of[i]] = (uint16_t)(before[of[i]] + (i >= ret->recomputed));
+    }
+    memcpy(ret->kept, before, sizeof before);
+    return true;
+}
+
+/* Two stages in the middle that hold the same layers. */
+static bool same_stage(const struct layer_classes *classes, const struct stage_spots *a,
+                       const struct stage_spots *b)
+{
+    return !a->has_embedding && !b->has_embedding && !a->has_head && !b->has_head &&
+           a->layers == b->layers &&
+           memcmp(classes->of + a->first, classes->of + b->first, (size_t)a->layers) == 0;
+}
+
+void pipeline_spots_init(const struct layer_classes *classes, struct pipeline_spots *ret)
+{
+    const struct spots_key *key = &ret->key;
+    int first = 0;
+
+    ret->count = 0;
+    for (int s = 0; s < key->pp; first += key->stage_layers[s], s++) {
+        struct stage_spots *stage = &ret->stages[ret->count];
+        bool seen = false;
+        if (ret->count == STAGES_MAX) {
+            ret->count = 0;
+            return;
+        }
+        memset(stage, 0, sizeof *stage);
+        stage->index = s;
+        stage->first = first;
+        stage->layers = key->stage_layers[s];
+        stage->has_embedding = s == 0;
+        stage->has_head = s == key->pp - 1;
+        for (int i = 0; i < ret->count; i++)
+            seen = seen || same_stage(classes, &ret->stages[i], stage);
+        if (seen)
+            continue;
+        if (!stage_init_spots(classes, key, stage)) {
+            ret->count = 0;
+            return;
+        }
+        ret->count++;
+    }
+}

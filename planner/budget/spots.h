@@ -1,0 +1,52 @@
+/* spots.h - the layers of a stage at which a peak can fall. Layers that look alike together with
+ * their neighbours differ in nothing but what was kept before them, which grows from layer to
+ * layer: only the last of them can be the fullest, forward and backward. Internal to
+ * planner/budget. */
+#ifndef RANKFIT_PLANNER_BUDGET_SPOTS_H
+#define RANKFIT_PLANNER_BUDGET_SPOTS_H
+
+#include "planner/budget/budget.h"
+
+enum { CLASSES_MAX = 16, SPOTS_MAX = 64, STAGES_MAX = 12 };
+
+/* Layers that no budget and no time can tell apart share a class. */
+struct layer_classes {
+    int count; /* CLASSES_MAX + 1: too many */
+    uint8_t of[MODEL_MAX_LAYERS];
+    int layer[CLASSES_MAX]; /* the first of the class */
+};
+void layer_classes_init(const struct model *model, const struct model_sizes *sizes,
+                        struct layer_classes *ret);
+
+struct spot {
+    int layer;                    /* from the stage's first */
+    uint16_t before[CLASSES_MAX]; /* layers before it that are not recomputed */
+};
+
+struct stage_spots {
+    int index, first, layers, recomputed;
+    bool has_embedding, has_head;
+    uint16_t classes[CLASSES_MAX]; /* layers of each class */
+    uint16_t kept[CLASSES_MAX];    /* of these, not recomputed */
+    int count;
+    struct spot spots[SPOTS_MAX];
+};
+
+/* The stages of a pipeline that can be the worst: of stages alike but in their place, the first
+ * holds the most micro-batches, and all take the same time. */
+struct spots_key {
+    int pp, around, recompute_layers, every;
+    int stage_layers[LAYOUT_MAX_STAGES];
+};
+struct pipeline_spots {
+    struct spots_key key;
+    int count; /* 0: more than fit here */
+    struct stage_spots stages[STAGES_MAX];
+};
+
+/* around: units looked ahead of the current one. recompute_layers: first N of each stage, 0: none,
+ * RECOMPUTE_ALL_LAYERS: all. every: all layers are spots (where what is kept does not grow). */
+void spots_key_init(const struct choices *choices, bool every, struct spots_key *ret);
+void pipeline_spots_init(const struct layer_classes *classes, struct pipeline_spots *ret);
+
+#endif

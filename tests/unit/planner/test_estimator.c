@@ -1,0 +1,156 @@
+/* The estimator against budget_worst and step_time_compute, to the bit, over random layouts: asked
+ * once, asked again, and with other layouts of the same question between. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "budget_sample.h"
+#include "planner/budget/estimator.h"
+#include "tests/support/random.h"
+
+#include <stdio.h>
+
+enum { QUESTIONS = 60, LAYOUTS = 120 };
+
+static struct sample s;
+
+static int pick(uint64_t *seed, int low, int high)
+{
+    return low + (int)random_below(seed, (uint64_t)high - (uint64_t)low + 1);
+}
+
+static void draw_model(uint64_t *seed, struct model *m)
+{
+    m->layers = pick(seed, 4, 40);
+    m->tied = pick(seed, 0, 1);
+    m->gqa.output_gate = pick(seed, 0, 1);
+    m->gdn = (struct gdn){ 4, 8, 16, 16, 4 };
+    m->moe = (struct moe){ .experts = 16, .top_k = 3, .width = 64, .shared_width = 32 };
+    int period = pick(seed, 1, 4), dense_first = pick(seed, 0, 3);
+    for (int i = 0; i < m->layers; i++) {
+        m->layer_mixer[i] = i % period == period - 1 ? MIXER_GQA : MIXER_GDN;
+        m->layer_ffn[i] = i < dense_first ? FFN_DENSE : FFN_MOE;
+    }
+    if (pick(seed, 0, 3) == 0) /* no pattern at all */
+        for (int i = 0; i < m->layers; i++)
+            m->layer_ffn[i] = (uint8_t)pick(seed, 0, 1);
+}
+
+static void draw_question(uint64_t *seed)
+{
+    sample_init(&s);
+    draw_model(seed, &s.model);
+    s.hardware.host = pick(seed, 0, 2) == 0;
+    s.hardware.context_bytes = 1000;
+    s.hardware.communicator_first_bytes = 77;
+    s.hardware.communicator_next_bytes = 33;
+    s.hardware.bf16_flops_per_second = 1e12;
+    s.hardware.memory_bytes_per_second = 1e11;
+    s.hardware.link_bytes_per_second = 1e10;
+    s.hardware.network_bytes_per_second = 1e9;
+    s.hardware.gemm_efficiency = s.hardware.expert_gemm_efficiency = 0.7;
+    s.hardware.attention_forward_efficiency = s.hardware.attention_backward_efficiency = 0.5;
+    s.hardware.memory_efficiency = 0.9;
+    s.hardware.gather_efficiency = s.hardware.exchange_efficiency = 0.7;
+    s.hardware.network_efficiency = 0.8;
+    s.hardware.collective_latency_seconds = 1e-5;
+    s.hardware.domain_gpus = s.hardware.gpus_per_node = 8;
+    sample_input(&s, 1024U << pick(seed, 0, 4));
+    if (pick(seed, 0, 2) == 0)
+        s.in.routing =
+            (struct routing){ .kind = ROUTING_HOT, .hot_fraction = 0.8, .hot_experts = 4 };
+}
+
+static void draw_primitives(uint64_t *seed, struct primitives *p)
+{
+    *p = primitives_default();
+    p->sharding = (enum sharding)pick(seed, 0, 3);
+    p->grad_dtype = (enum dtype)pick(seed, 0, 1);
+    p->logits_dtype = (enum dtype)pick(seed, 0, 1);
+    p->recompute = pick(seed, 0, 1) ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+    p->recompute_layers = pick(seed, -1, 4);
+    p->loss = (enum loss)pick(seed, 0, 2);
+    p->vocab_group = 2;
+    p->vocab_strip = pick(seed, 0, 1) ? 100 : 0;
+    p->moe = (enum moe_schedule)pick(seed, 0, 2);
+    p->moe_chunks = pick(seed, 2, 4);
+    p->moe_cap_tokens = 64;
+    p->wgrad_delay = pick(seed, -1, 2);
+    p->context = (enum context)pick(seed, 0, 4);
+    p->linear_context = (enum linear_context)pick(seed, 0, 2);
+    p->prefetch_units = pick(seed, 0, 3);
+    p->comm_streams = pick(seed, 1, 2);
+    p->offload = (unsigned)(pick(seed, 0, 3) ? 0 : pick(seed, 0, 3));
+    p->sco_host_bytes = (uint64_t)pick(seed, 0, 40) << 14;
+    p->bucket_params = 4096;
+    p->slots = 2;
+}
+
+static void draw_layout(uint64_t *seed, struct choices *c)
+{
+    struct layout *l = &c->layout;
+    sample_layout(l);
+    l->tp = 1 << pick(seed, 0, 1);
+    l->pp = 1 << pick(seed, 0, 2);
+    l->cp = 1 << pick(seed, 0, 1);
+    l->fsdp = 1 << pick(seed, 1, 3);
+    l->ep = 1 << pick(seed, 0, 2);
+    l->e_fsdp = l->tp * l->cp * l->fsdp / l->ep;
+    l->e_fsdp = l->e_fsdp > 0 ? l->e_fsdp : 1;
+    l->micro_batch = pick(seed, 1, 2);
+    l->micro_batches = pick(seed, 1, 6);
+    l->vpp = l->pp > 1 && pick(seed, 0, 2) == 0 ? 2 : 1;
+    layout_split_layers(l, s.model.layers);
+    if (l->pp > 1 && l->stage_layers[0] > 1 && pick(seed, 0, 1)) {
+        l->stage_layers[0]--;
+        l->stage_layers[l->pp - 1]++;
+    }
+    draw_primitives(seed, &c->primitives);
+}
+
+static void assert_same(struct estimator *e, const struct choices *choices, uint64_t round)
+{
+    struct budget_input in = s.in;
+    struct rank_budget worst;
+    struct peaks peaks;
+    in.choices = choices;
+    budget_worst(&in, &worst);
+    estimator_peaks(e, choices, &peaks);
+    if (peaks.peak_bytes != worst.peak_bytes || peaks.peak_upper_bytes != worst.peak_upper_bytes) {
+        char phase[96];
+        phase_format(&worst.peak_phase, phase, sizeof phase);
+        fail_msg("round %ju: %ju and %ju, not %ju and %ju at %s of stage %d", (uintmax_t)round,
+                 (uintmax_t)peaks.peak_bytes, (uintmax_t)peaks.peak_upper_bytes,
+                 (uintmax_t)worst.peak_bytes, (uintmax_t)worst.peak_upper_bytes, phase,
+                 worst.stage);
+    }
+}
+
+static void peaks_are_those_of_the_whole_walk(void **state)
+{
+    static struct choices drawn[LAYOUTS];
+    uint64_t seed = 17;
+    (void)state;
+    for (int q = 0; q < QUESTIONS; q++) {
+        draw_question(&seed);
+        struct estimator *e = estimator_open(&s.in);
+        assert_non_null(e);
+        for (int i = 0; i < LAYOUTS; i++) {
+            draw_layout(&seed, &drawn[i]);
+            assert_same(e, &drawn[i], (uint64_t)(q * LAYOUTS + i));
+            assert_same(e, &drawn[pick(&seed, 0, i)], (uint64_t)(q * LAYOUTS + i));
+        }
+        estimator_close(e);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(peaks_are_those_of_the_whole_walk),
+    };
+    return cmocka_run_group_tests_name("estimator", tests, NULL, NULL);
+}
