@@ -34,7 +34,7 @@ struct machine {
     double operand_byte, expert_operand_byte; /* seconds a byte of a product's operands */
     double moved_byte;                        /* of elementwise kernels */
     double call, expert_call, kernel;         /* seconds of one call, beside its work */
-    double launch;                            /* host's seconds for one operation */
+    double launch, product_launch;            /* host's seconds for one operation, one product */
     double plateau;                           /* rows an expert of full efficiency; 0: any */
 };
 void machine_init(const struct budget_input *in, struct machine *ret);
@@ -57,6 +57,8 @@ struct walk {
 void walk_begin(struct walk *w, const struct machine *machine, struct pass *pass);
 /* `calls` operations that take `seconds` together. */
 void walk_run(struct walk *w, enum time_item item, double calls, double seconds);
+/* `calls` products that take `seconds` together beside their calls. */
+void walk_multiply(struct walk *w, enum time_item item, double calls, double seconds);
 /* A product of c[m, n] over k; c_bytes: of one element of c, counted twice where it is added to. */
 void walk_product(struct walk *w, enum time_item item, double m, double n, double k,
                   double c_bytes);

@@ -32,7 +32,7 @@ static void products(struct walk *w, const struct head *h, double calls, double 
 {
     const struct machine *at = w->machine;
     double flops = 2 * h->tokens * h->hidden * h->vocab;
-    walk_run(w, TIME_LOSS, calls, calls * at->call + flops * at->flop + bytes * at->operand_byte);
+    walk_multiply(w, TIME_LOSS, calls, flops * at->flop + bytes * at->operand_byte);
 }
 
 /* Logits of `width` bytes each. */

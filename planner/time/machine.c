@@ -59,6 +59,7 @@ void machine_init(const struct budget_input *in, struct machine *ret)
         .expert_call = h->expert_gemm_call_seconds,
         .kernel = h->elementwise_call_seconds,
         .launch = h->launch_seconds,
+        .product_launch = h->gemm_launch_seconds > 0 ? h->gemm_launch_seconds : h->launch_seconds,
         .plateau = fine      ? 0
                    : h->host ? HOST_PLATEAU_ROWS
                              : DEVICE_PLATEAU_ROWS,

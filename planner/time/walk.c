@@ -13,9 +13,8 @@ static double later(double a, double b)
 
 /* Of n equal operations the last ends at the latest of: all of them from now, all of them from the
  * first launch, the last one from its launch. */
-void walk_run(struct walk *w, enum time_item item, double calls, double seconds)
+static void run(struct walk *w, enum time_item item, double calls, double launch, double seconds)
 {
-    double launch = w->machine->launch;
     double all = later(w->device, w->host + launch) + seconds;
     w->host += calls * launch;
     w->device = later(all, w->host + seconds / calls);
@@ -23,11 +22,21 @@ void walk_run(struct walk *w, enum time_item item, double calls, double seconds)
     w->pass->item[item] += seconds;
 }
 
+void walk_run(struct walk *w, enum time_item item, double calls, double seconds)
+{
+    run(w, item, calls, w->machine->launch, seconds);
+}
+
+void walk_multiply(struct walk *w, enum time_item item, double calls, double seconds)
+{
+    run(w, item, calls, w->machine->product_launch, calls * w->machine->call + seconds);
+}
+
 void walk_product(struct walk *w, enum time_item item, double m, double n, double k, double c_bytes)
 {
     const struct machine *at = w->machine;
     double bytes = 2 * (m * k + n * k) + c_bytes * m * n;
-    walk_run(w, item, 1, at->call + 2 * m * n * k * at->flop + bytes * at->operand_byte);
+    walk_multiply(w, item, 1, 2 * m * n * k * at->flop + bytes * at->operand_byte);
 }
 
 /* Operands: rows of n and of k elements, bf16, and the weights. */
@@ -39,8 +48,8 @@ void walk_experts(struct walk *w, double experts, double rows, double n, double 
     double flop = at->expert_flop, filled = over(rows, experts * at->plateau);
     if (at->plateau > 0 && filled < 1)
         flop = over(flop, filled);
-    walk_run(w, TIME_EXPERTS, experts,
-             experts * at->expert_call + 2 * rows * n * k * flop + bytes * at->expert_operand_byte);
+    run(w, TIME_EXPERTS, experts, at->product_launch,
+        experts * at->expert_call + 2 * rows * n * k * flop + bytes * at->expert_operand_byte);
 }
 
 void walk_moves(struct walk *w, enum time_item item, double calls, double bytes)
