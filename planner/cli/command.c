@@ -37,6 +37,13 @@ const struct command commands[] = {
       "ranks route here is drawn from the profile. Losses are no result. Shows predicted and "
       "measured memory of the rank side by side.",
       command_rehearse },
+    { "calibrate", "[POINTS]", 0, 1, "measure this machine and write its hardware file",
+      "Times products, attention, passes, copies and, with --gpus 2 or more, collectives; asks "
+      "what "
+      "context, libraries and communicators hold; fits the forms of step time and shows how well "
+      "they are met. Values that are not measured are those of the base file, --hardware. With a "
+      "points file of an earlier run: fits it again.",
+      command_calibrate },
 };
 const size_t command_count = sizeof commands / sizeof *commands;
 

@@ -37,6 +37,7 @@ int command_run(const struct options *options, struct diag_list *reterr);
 int command_compare(const struct options *options, struct diag_list *reterr);
 int command_explain(const struct options *options, struct diag_list *reterr);
 int command_pair(const struct options *options, struct diag_list *reterr);
+int command_calibrate(const struct options *options, struct diag_list *reterr);
 int command_list(const struct options *options, struct diag_list *reterr);
 int command_rehearse(const struct options *options, struct diag_list *reterr);
 

@@ -41,6 +41,9 @@ enum option_id {
     OPTION_STALL_TIMEOUT,
     OPTION_MEMORY_LIMIT,
     OPTION_CHECK,
+    OPTION_TITLE, /* --name */
+    OPTION_POINTS,
+    OPTION_QUICK,
     OPTION_JSON,
     OPTION_OUTPUT,
     OPTION_HELP,
@@ -59,7 +62,8 @@ enum {
     FOR_REHEARSE = 1 << 7,
     FOR_START = FOR_RUN | FOR_PAIR | FOR_REHEARSE,    /* what starts an executor */
     FOR_QUESTION = FOR_PLAN | FOR_BUDGET | FOR_START, /* what asks about a model on machines */
-    FOR_ALL = (1 << 8) - 1,
+    FOR_CALIBRATE = 1 << 8,
+    FOR_ALL = (1 << 9) - 1,
 };
 
 /* What the text of a value must be. Paths: relative to the recipe that says them; OPTION_DATA_PATH

@@ -35,8 +35,13 @@ static int check_directory(const char *path, struct pos at, struct diag_list *re
 
 int output_check(const struct options *options, struct diag_list *reterr)
 {
-    const char *path = options->value[OPTION_OUTPUT];
-    struct pos at = options->at[OPTION_OUTPUT];
+    return output_check_option(options, OPTION_OUTPUT, reterr);
+}
+
+int output_check_option(const struct options *options, enum option_id id, struct diag_list *reterr)
+{
+    const char *path = options->value[id];
+    struct pos at = options->at[id];
     struct stat info;
     if (!path)
         return 0;

@@ -11,6 +11,8 @@
 /* Called before long work: -1 when the file of -o could not be written (its directory is missing or
  * closed to us, or it is something else than a file). 0 without -o. */
 int output_check(const struct options *options, struct diag_list *reterr);
+/* The same for another option that names a file to write. */
+int output_check_option(const struct options *options, enum option_id id, struct diag_list *reterr);
 
 /* Writes the document to the file of -o, whole or not at all; 0 without -o. */
 int output_file(const struct options *options, const json_t *document, struct diag_list *reterr);

@@ -71,10 +71,14 @@ int start_and_wait(const struct start *start, struct diag_list *reterr)
     static const struct {
         enum option_id id;
         const char *word;
-    } passed[] = { { OPTION_DATA, "--data" },     { OPTION_DATA_FORMAT, "--data-format" },
-                   { OPTION_STEPS, "--steps" },   { OPTION_SEED, "--seed" },
-                   { OPTION_SAVE, "--save" },     { OPTION_WEIGHTS, "--weights" },
-                   { OPTION_REPLAY, "--replay" }, { OPTION_STALL_TIMEOUT, "--stall-timeout" },
+    } passed[] = { { OPTION_DATA, "--data" },
+                   { OPTION_DATA_FORMAT, "--data-format" },
+                   { OPTION_STEPS, "--steps" },
+                   { OPTION_SEED, "--seed" },
+                   { OPTION_SAVE, "--save" },
+                   { OPTION_WEIGHTS, "--weights" },
+                   { OPTION_REPLAY, "--replay" },
+                   { OPTION_STALL_TIMEOUT, "--stall-timeout" },
                    { OPTION_REPLAY_ROWS, "--replay-rows" } };
     char *words[MAX_WORDS + 1] = { 0 };
     char ranks[RANK_TEXT], rank[RANK_TEXT], limit[BYTES_TEXT];
@@ -85,7 +89,11 @@ int start_and_wait(const struct start *start, struct diag_list *reterr)
     if (!start->outer.present && !start->rehearses)
         add_launcher(start, ranks, words, &count);
     add_word(words, &count, start->executor);
-    add_word(words, &count, start->plan);
+    if (start->plan)
+        add_word(words, &count, start->plan);
+    add_option(words, &count, "--calibrate", start->calibrate);
+    if (start->calibrate && options_has(start->options, OPTION_QUICK))
+        add_word(words, &count, "--quick");
     add_option(words, &count, "--measurement", start->measurement);
     add_option(words, &count, "--dump", start->dump);
     add_option(words, &count, "--rank", start->rehearses ? rank : NULL);
@@ -100,7 +108,7 @@ int start_and_wait(const struct start *start, struct diag_list *reterr)
 int start_check_files(const struct options *options, struct diag_list *reterr)
 {
     static const enum option_id read[] = { OPTION_DATA, OPTION_WEIGHTS, OPTION_REPLAY,
-                                         OPTION_REPLAY_ROWS };
+                                           OPTION_REPLAY_ROWS };
     int errors_before = reterr->errors;
     for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
         const char *path = options->value[read[i]];

@@ -19,6 +19,7 @@ struct start {
     char executor[START_PATH], mpirun[START_PATH];
     const char *plan, *measurement; /* paths */
     const char *dump;               /* NULL: none is wanted */
+    const char *calibrate;          /* no plan: where points of the machine go */
     uint64_t memory_limit;          /* bytes; 0: none */
 };
 
