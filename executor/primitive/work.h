@@ -61,6 +61,9 @@ struct peers {
      * with a diagnostic. */
     int (*arrivals)(struct peers *peers, int layer, int micro_batch, const int64_t *outgoing,
                     int64_t *incoming, struct diag_list *reterr);
+    /* The experts of this rank's tokens, ret[row, top_k], in the place of the router's. NULL: as
+     * without. */
+    void (*choices)(struct peers *peers, int layer, int micro_batch, int32_t *ret);
 };
 
 struct work {

@@ -114,6 +114,48 @@ static int64_t replayed_rows(const struct known_peers *p, int layer, int micro_b
     return (int64_t)ret;
 }
 
+/* Of the rows that a chunk received every member's tokens sent an even share; this one's also. */
+static int64_t own_share(const struct known_peers *p, int layer, int micro_batch, int chunk)
+{
+    return replayed_rows(p, layer, micro_batch, chunk) / p->ep;
+}
+
+/* A token's experts: `here` of this rank's own, the rest of the others', each in turn. */
+static void direct_token(const struct known_peers *p, int64_t row, int here, int32_t *ret)
+{
+    const struct moe *moe = &p->question.plan->model.moe;
+    int others = moe->experts - p->local;
+
+    for (int j = 0; j < here; j++)
+        ret[j] = p->first_expert + (int)((row * moe->top_k + j) % p->local);
+    for (int j = here; j < moe->top_k; j++) {
+        int expert = (int)((row * moe->top_k + j) % others);
+        ret[j] = expert < p->first_expert ? expert : expert + p->local;
+    }
+}
+
+/* This rank's tokens send themselves their share of what was received, evenly over the tokens. */
+static void direct(struct peers *peers, int layer, int micro_batch, int32_t *ret)
+{
+    const struct known_peers *p = (const struct known_peers *)peers;
+    const struct moe *moe = &p->question.plan->model.moe;
+    const struct micro_batch batch = batch_of(p, p->question.rank, micro_batch);
+    int64_t run = (batch.tokens + p->chunks - 1) / p->chunks;
+    int least = moe->top_k - (moe->experts - p->local), most = moe->top_k;
+
+    least = least > 0 ? least : 0;
+    most = most < p->local ? most : p->local;
+    for (int64_t row = 0; row < batch.tokens; row++) {
+        int chunk = (int)(row / run);
+        int64_t place = row % run, rest = batch.tokens - chunk * run;
+        int64_t tokens = run < rest ? run : rest;
+        int64_t share = own_share(p, layer, micro_batch, chunk);
+        int64_t here = share * (place + 1) / tokens - share * place / tokens;
+        here = here < least ? least : here > most ? most : here;
+        direct_token(p, row, (int)here, ret + row * moe->top_k);
+    }
+}
+
 /* What was received less this rank's own, one row after another to each peer and expert in turn. */
 static void replay_chunk(const struct known_peers *p, int64_t rows, int chunk, int64_t *incoming)
 {
@@ -156,9 +198,10 @@ int peers_open(const struct peers_question *question, struct peers **ret, struct
     *ret = NULL;
     if (!p)
         return no_memory(reterr);
-    p->base.arrivals = arrivals;
     p->question = *question;
     p->ep = layout_group(l, 1U << AXIS_EP, question->rank, p->ranks);
+    p->base.arrivals = arrivals;
+    p->base.choices = question->replay && p->ep > 1 ? direct : NULL;
     p->index = layout_coordinate(l, AXIS_EP, question->rank);
     p->chunks =
         plan->choices.primitives.moe == MOE_CHUNKED ? plan->choices.primitives.moe_chunks : 1;

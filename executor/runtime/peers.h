@@ -1,8 +1,9 @@
 /* peers.h - what the other ranks of an expert group send to a rank that is rehearsed. Told from the
  * plan's profile, or from the experts that are given to every token, these are the rows that the
  * real ranks would send, to the row: draws depend on seed, layer and token alone. Where the router
- * decides, peers choose uniformly at random; or what a rank received in a real run is replayed:
- * its rows less what it sends to itself, in even shares of the peers and of its experts. */
+ * decides, peers choose uniformly at random; or what a rank received in a real run is replayed: it
+ * comes from all members and to all experts of the rank in even shares, this rank's own tokens
+ * being directed likewise. */
 #ifndef RANKFIT_EXECUTOR_RUNTIME_PEERS_H
 #define RANKFIT_EXECUTOR_RUNTIME_PEERS_H
 

@@ -94,7 +94,8 @@ bool moe_give_choices(const struct moe_call *call)
     const struct moe *moe = &plan->model.moe;
     int64_t sent = call->batch->tokens * moe->top_k;
 
-    if (!w->given && plan->routing.kind == ROUTING_NATURAL)
+    bool directed = w->peers && w->peers->choices;
+    if (!w->given && !directed && plan->routing.kind == ROUTING_NATURAL)
         return false;
     if (!work_runs(w))
         return true;
@@ -103,7 +104,9 @@ bool moe_give_choices(const struct moe_call *call)
         no_memory(w);
         return true;
     }
-    for (int64_t i = 0; i < call->batch->tokens; i++)
+    if (directed)
+        w->peers->choices(w->peers, call->layer, call->batch->index, choices);
+    for (int64_t i = 0; i < call->batch->tokens && !directed; i++)
         choose(call, batch_token(call->batch, i), choices + i * moe->top_k);
     WORK_OP(w, upload, call->saved->choices.data, choices, (uint64_t)sent * sizeof(int32_t));
     free(choices);
