@@ -1,7 +1,7 @@
 /* step_time.c - the seconds of a step: layers of the slowest stage, micro-batch by micro-batch, the
  * pipeline's bubble, and what comes once at the end. */
 #include "planner/time/step_time.h"
-#include "planner/time/cost.h"
+#include "planner/time/stage.h"
 
 #include <string.h>
 
@@ -23,224 +23,70 @@ const char *const time_item_names[TIME_ITEM_COUNT] = {
     [TIME_HOST] = "host",
 };
 
-/* One layer kind, replayed or not, with the exposed part of its unit's collectives. */
-struct kind_cost {
-    bool known;
-    struct pass layer[2]; /* [recomputed]: all passes of one micro-batch */
-    double gather, forward_compute;
-};
-
-struct model_cost {
-    const struct budget_input *in;
+/* Terms of a step with room for what they point to. */
+struct step {
+    struct step_terms terms;
     struct machine machine;
-    uint64_t received;
-    struct kind_cost kinds[MIXER_COUNT][FFN_COUNT];
-    uint64_t min_tokens;
-    double gather, compute; /* of the unit whose gather hides worst */
+    struct kind_seconds kinds[MIXER_COUNT][FFN_COUNT];
+    struct pass loss;
 };
 
-static double positive(double value)
+/* Local tokens at which a kind's forward is as long as its unit's gather; of the unit whose gather
+ * hides worst. */
+static void note_gather(const struct budget_input *in, const struct kind_seconds *kind,
+                        const struct unit_seconds *unit, struct step_time *ret)
 {
-    return value > 0 ? value : 0;
-}
-
-/* What gathers and reduce-scatters of a unit leave exposed. Gathers hide behind the pass when
- * units are gathered ahead; a reduce-scatter ends before the next unit's backward begins, unless it
- * has a stream of its own. */
-static double exposed_unit(const struct primitives *p, double gather, double scatter,
-                           double forward, double backward)
-{
-    bool ahead = p->prefetch_units > 0;
-    double first = ahead ? positive(gather - forward) : gather;
-    if (p->comm_streams > 1)
-        return first + (ahead ? 0 : gather) + positive((ahead ? gather : 0) + scatter - backward);
-    return first + (ahead ? positive(gather - backward) : gather) + scatter;
-}
-
-static void add_pass(struct pass *to, const struct pass *pass)
-{
-    for (int i = 0; i < TIME_ITEM_COUNT; i++)
-        to->item[i] += pass->item[i];
-}
-
-static void kind_init(struct model_cost *c, enum mixer mixer, enum ffn ffn, const struct unit *unit,
-                      struct kind_cost *ret)
-{
-    const struct budget_input *in = c->in;
-    struct residency_shape shape;
-    struct layer_shape layer;
-    struct layer_cost cost;
-    memset(&cost, 0, sizeof cost);
-    working_shape(in, c->received, &shape);
-    layer_shape_init(in, &c->machine, &shape, c->received, &layer);
-    compute_cost(&layer, mixer, ffn, &cost);
-    exposed_cost(in, c->received, mixer, ffn, &cost);
-    ret->known = true;
-    ret->gather = unit_gather_seconds(in, unit);
-    ret->forward_compute = compute_seconds(&cost.forward);
-    double scatter = unit_scatter_seconds(in, unit), back = compute_seconds(&cost.backward);
-    for (int replayed = 0; replayed < 2; replayed++) {
-        double hiding = back + (replayed ? compute_seconds(&cost.replay) : 0);
-        ret->layer[replayed] = cost.backward;
-        add_pass(&ret->layer[replayed], &cost.forward);
-        if (replayed)
-            add_pass(&ret->layer[replayed], &cost.replay);
-        ret->layer[replayed].item[TIME_EXPOSED_GATHER] = exposed_unit(
-            &in->choices->primitives, ret->gather, scatter, ret->forward_compute, hiding);
-    }
-}
-
-/* Local tokens at which the kind's forward is as long as its unit's gather. */
-static void note_gather(struct model_cost *c, const struct kind_cost *k)
-{
-    double per_token = over(k->forward_compute, (double)local_tokens(c->in));
-    double tokens = over(k->gather, per_token);
-    if (k->gather <= 0 || tokens <= (double)c->min_tokens)
+    double per_token = over(kind->forward, (double)local_tokens(in));
+    double tokens = over(unit->gather, per_token);
+    if (unit->gather <= 0 || tokens <= (double)ret->min_tokens_to_hide_gather)
         return;
-    c->min_tokens = (uint64_t)tokens + 1;
-    c->gather = k->gather;
-    c->compute = k->forward_compute;
+    ret->min_tokens_to_hide_gather = (uint64_t)tokens + 1;
+    ret->gather_seconds_per_unit = unit->gather;
+    ret->compute_seconds_per_unit = kind->forward;
 }
 
-/* Elements of a stage's parts. */
-struct elements {
-    double dense, expert; /* whole */
-    double n, e;          /* ranks that share them */
-    double gradients;     /* a rank's: held for the whole step */
-    double updated;       /* a rank's */
-};
-
-static void elements_init(const struct budget_input *in, const struct stage *stage,
-                          struct elements *ret)
+static void step_init(const struct budget_input *in, struct step *step, struct step_time *ret)
 {
-    const struct layout *l = &in->choices->layout;
-    enum sharding sharding = in->choices->primitives.sharding;
-    bool whole = sharding == SHARDING_REPLICATED;
-    bool scattered = sharding == SHARDING_FSDP || sharding == SHARDING_ZERO2;
-    double dense = (double)stage->embedding.dense * (stage->has_embedding || stage->tied_copy);
-    double expert = 0;
-    dense += stage->has_head ? (double)stage->head.dense : 0;
-    for (int i = 0; i < stage->layers; i++) {
-        dense += (double)stage->layer[i].dense;
-        expert += (double)stage->layer[i].expert;
+    uint64_t received = dispatch_rows(in, -1).point;
+    memset(step, 0, sizeof *step);
+    step->terms.in = in;
+    step->terms.machine = &step->machine;
+    step->terms.loss = &step->loss;
+    machine_init(in, &step->machine);
+    loss_cost(in, &step->machine, &step->loss);
+    for (int i = 0; i < in->model->layers; i++) {
+        enum mixer mixer = (enum mixer)in->model->layer_mixer[i];
+        enum ffn ffn = (enum ffn)in->model->layer_ffn[i];
+        if (step->terms.kinds[mixer][ffn])
+            continue;
+        struct kind_seconds *kind = &step->kinds[mixer][ffn];
+        struct unit unit = layer_unit(in, i);
+        kind_seconds_init(in, &step->machine, received, mixer, ffn, kind);
+        unit_seconds_init(in, &unit, &step->terms.units[mixer][ffn]);
+        step->terms.kinds[mixer][ffn] = kind;
+        note_gather(in, kind, &step->terms.units[mixer][ffn], ret);
     }
-    *ret = (struct elements){ .dense = dense, .expert = expert };
-    ret->n = whole ? 1 : layout_dense_shards(l);
-    ret->e = whole ? 1 : layout_expert_shards(l);
-    ret->updated = dense / ret->n + expert / ret->e;
-    ret->gradients = scattered ? ret->updated : dense + expert;
 }
 
-/* Rows of the table read and written; in backward rows of the gradient added to. */
-static double embedding_seconds(const struct budget_input *in, const struct machine *machine)
+static void stage_sums_init(const struct budget_input *in, const struct stage *stage,
+                            struct stage_sums *ret)
 {
-    double grad = (double)dtype_bytes(in->choices->primitives.grad_dtype);
-    double elements = (double)norm_tokens(in) * in->model->hidden;
-    return 2 * machine->kernel + (4 + 2 + 2 * grad) * elements * machine->moved_byte;
-}
-
-/* Bytes of one part's gradient buffer, zeroed for each micro-batch, and of its slice, added to the
- * resident one. */
-static double buffer_bytes(double elements, int shards, double grad)
-{
-    return shards > 1 ? grad * elements + 3 * grad * elements / shards : 0;
-}
-
-static double unit_passes(const struct budget_input *in, const struct stage *stage)
-{
-    const struct layout *l = &in->choices->layout;
-    double grad = (double)dtype_bytes(in->choices->primitives.grad_dtype);
-    struct elements part;
-    if (in->choices->primitives.sharding != SHARDING_FSDP)
-        return 0;
-    elements_init(in, stage, &part);
-    return buffer_bytes(part.dense, layout_dense_shards(l), grad) +
-           buffer_bytes(part.expert, layout_expert_shards(l), grad);
-}
-
-/* One micro-batch of one stage. */
-static void stage_cost(struct model_cost *c, const struct stage *stage, struct pass *ret)
-{
-    const struct budget_input *in = c->in;
-    const struct layout *l = &in->choices->layout;
     struct in_flight flight;
     in_flight_init(in, stage, &flight);
     memset(ret, 0, sizeof *ret);
+    ret->has_embedding = stage->has_embedding;
+    ret->has_head = stage->has_head;
+    if (stage->has_embedding || stage->tied_copy)
+        ret->dense += (double)stage->embedding.dense;
+    if (stage->has_head)
+        ret->dense += (double)stage->head.dense;
     for (int i = 0; i < stage->layers; i++) {
-        enum mixer mixer = (enum mixer)in->model->layer_mixer[stage->first + i];
-        enum ffn ffn = (enum ffn)in->model->layer_ffn[stage->first + i];
-        struct kind_cost *kind = &c->kinds[mixer][ffn];
-        if (!kind->known) {
-            kind_init(c, mixer, ffn, &stage->layer[i], kind);
-            note_gather(c, kind);
-        }
-        add_pass(ret, &kind->layer[i < flight.recomputed]);
+        int layer = stage->first + i;
+        ret->layers[in->model->layer_mixer[layer]][in->model->layer_ffn[layer]]
+                   [i < flight.recomputed]++;
+        ret->dense += (double)stage->layer[i].dense;
+        ret->expert += (double)stage->layer[i].expert;
     }
-    if (stage->has_head) {
-        loss_cost(in, &c->machine, ret);
-        ret->item[TIME_EXPOSED_GATHER] +=
-            exposed_unit(&in->choices->primitives, 0, unit_scatter_seconds(in, &stage->head), 0,
-                         ret->item[TIME_LOSS]);
-    }
-    if (stage->has_embedding) {
-        ret->item[TIME_EXPOSED_GATHER] += unit_gather_seconds(in, &stage->embedding) +
-                                          unit_scatter_seconds(in, &stage->embedding);
-        ret->item[TIME_ELEMENTWISE] += embedding_seconds(in, &c->machine);
-    }
-    ret->item[TIME_ELEMENTWISE] += unit_passes(in, stage) * c->machine.moved_byte;
-    struct ranks stages = { l->pp, layout_world(l) / l->pp };
-    double bytes = 2.0 * (double)norm_tokens(in) * in->model->hidden;
-    ret->item[TIME_PIPELINE] = 2 * send_seconds(in->hardware, stages, bytes);
-}
-
-static double reduce_seconds(const struct budget_input *in, const struct elements *part)
-{
-    const struct layout *l = &in->choices->layout;
-    const struct hardware *h = in->hardware;
-    enum sharding sharding = in->choices->primitives.sharding;
-    double grad = (double)dtype_bytes(in->choices->primitives.grad_dtype);
-    struct ranks d_rep = { l->d_rep, l->tp * l->cp * l->fsdp };
-    struct ranks e_rep = { l->e_rep, l->etp * l->ep * l->e_fsdp };
-    struct ranks dense = dense_shard_ranks(l), expert = expert_shard_ranks(l);
-    double sums = sharding == SHARDING_REPLICATED ? grad : 0;    /* all-reduce: both ways */
-    double scattered = sharding == SHARDING_ZERO1 ? grad : sums; /* zero1: then gathered */
-    double gathered = sharding == SHARDING_ZERO1 || sharding == SHARDING_ZERO2 ? 2 : sums;
-    double ret = gather_seconds(h, d_rep, grad * part->dense / part->n) +
-                 scatter_seconds(h, d_rep, grad * part->dense / part->n) +
-                 gather_seconds(h, e_rep, grad * part->expert / part->e) +
-                 scatter_seconds(h, e_rep, grad * part->expert / part->e);
-    ret += scatter_seconds(h, dense, scattered * part->dense) +
-           scatter_seconds(h, expert, scattered * part->expert);
-    return ret + gather_seconds(h, dense, gathered * part->dense) +
-           gather_seconds(h, expert, gathered * part->expert);
-}
-
-/* Master and moments read and written, 24; the gradient read, twice with its norm; the weight
- * written, 2. From host memory, master and moments come while others go. */
-static double optimizer_seconds(const struct budget_input *in, const struct elements *part)
-{
-    const struct hardware *h = in->hardware;
-    double grad = (double)dtype_bytes(in->choices->primitives.grad_dtype);
-    double reached = h->optimizer_efficiency > 0 ? h->optimizer_efficiency : h->memory_efficiency;
-    double both = h->host_link_both_bytes_per_second;
-    if (!(in->choices->primitives.offload & OFFLOAD_OPTIMIZER))
-        return over((26 + 2 * grad) * part->updated, h->memory_bytes_per_second * reached);
-    if (both > 0)
-        return over((12 + grad) * part->updated, both);
-    return over((26 + grad) * part->updated, h->host_link_bytes_per_second);
-}
-
-/* What comes once a step: gradients zeroed at its start; reduced, and weights updated, at its end.
- */
-static void end_of_step(const struct budget_input *in, const struct stage *stage,
-                        const struct machine *machine, double *item)
-{
-    double grad = (double)dtype_bytes(in->choices->primitives.grad_dtype);
-    struct elements part;
-    elements_init(in, stage, &part);
-    item[TIME_ELEMENTWISE] = grad * part.gradients * machine->moved_byte;
-    item[TIME_REDUCE] = reduce_seconds(in, &part);
-    item[TIME_OPTIMIZER] = optimizer_seconds(in, &part);
 }
 
 static void rates(const struct budget_input *in, struct step_time *ret)
@@ -264,60 +110,23 @@ static void rates(const struct budget_input *in, struct step_time *ret)
     ret->hfu = over(ret->hardware_flops_per_second_per_gpu, in->hardware->bf16_flops_per_second);
 }
 
-/* The slowest stage paces the pipeline; the end of the step is that of the stage with the most. */
-static void slowest_stage(struct model_cost *c, struct pass *ret, double *end)
-{
-    double slowest = -1, longest = -1;
-    for (int s = 0; s < c->in->choices->layout.pp; s++) {
-        struct stage stage;
-        struct pass pass;
-        double item[TIME_ITEM_COUNT] = { 0 };
-        stage_init(c->in, s, &stage);
-        stage_cost(c, &stage, &pass);
-        end_of_step(c->in, &stage, &c->machine, item);
-        if (pass_seconds(&pass) > slowest) {
-            slowest = pass_seconds(&pass);
-            *ret = pass;
-        }
-        if (item[TIME_REDUCE] + item[TIME_OPTIMIZER] > longest) {
-            longest = item[TIME_REDUCE] + item[TIME_OPTIMIZER];
-            memcpy(end, item, sizeof item);
-        }
-    }
-}
-
-/* Ranks of one machine that are more than its cores take turns. */
-static double turns(const struct budget_input *in)
-{
-    const struct hardware *h = in->hardware;
-    return h->host && h->cores > 0 && in->gpus > h->cores ? (double)in->gpus / h->cores : 1;
-}
-
 void step_time_compute(const struct budget_input *in, struct step_time *ret)
 {
-    const struct layout *l = &in->choices->layout;
-    double m = l->micro_batches > 0 ? l->micro_batches : 1, v = l->vpp > 1 ? l->vpp : 1;
-    struct model_cost c;
-    struct pass pass = { 0 };
-    double end[TIME_ITEM_COUNT] = { 0 };
+    struct step step;
+    struct step_sums sums = { .any = false };
     memset(ret, 0, sizeof *ret);
-    memset(&c, 0, sizeof c);
-    c.in = in;
-    machine_init(in, &c.machine);
-    c.received = dispatch_rows(in, -1).point;
-    slowest_stage(&c, &pass, end);
-    double once = pass_seconds(&pass);
-    for (int i = 0; i < TIME_ITEM_COUNT; i++)
-        ret->item_seconds[i] = turns(in) * (m * pass.item[i] + end[i]);
-    ret->item_seconds[TIME_BUBBLE] = turns(in) * (l->pp - 1) / v * once;
-    ret->bubble_fraction = (l->pp - 1) / (m * v + l->pp - 1);
-    for (int i = 0; i < TIME_ITEM_COUNT; i++)
-        ret->seconds += ret->item_seconds[i];
-    for (int i = TIME_EXPOSED_GATHER; i <= TIME_PIPELINE; i++)
-        ret->exposed_communication_seconds += ret->item_seconds[i];
-    ret->exposed_communication_seconds += ret->item_seconds[TIME_REDUCE];
-    ret->gather_seconds_per_unit = c.gather;
-    ret->compute_seconds_per_unit = c.compute;
-    ret->min_tokens_to_hide_gather = c.min_tokens;
+    step_init(in, &step, ret);
+    for (int s = 0; s < in->choices->layout.pp; s++) {
+        struct stage stage;
+        struct stage_sums layers;
+        stage_init(in, s, &stage);
+        if (s == 0) {
+            unit_seconds_init(in, &stage.embedding, &step.terms.embedding);
+            unit_seconds_init(in, &stage.head, &step.terms.head);
+        }
+        stage_sums_init(in, &stage, &layers);
+        step_sums_add(&step.terms, &layers, &sums);
+    }
+    step_seconds(in, &sums, ret);
     rates(in, ret);
 }

@@ -1,0 +1,240 @@
+/* stage.c - one micro-batch of a stage, its layers counted by kind, and what comes once a step. */
+#include "planner/time/stage.h"
+
+#include <string.h>
+
+static double positive(double value)
+{
+    return value > 0 ? value : 0;
+}
+
+/* What gathers and reduce-scatters of a unit leave exposed. Gathers hide behind the pass when
+ * units are gathered ahead; a reduce-scatter ends before the next unit's backward begins, unless it
+ * has a stream of its own. */
+static double exposed_unit(const struct primitives *p, double gather, double scatter,
+                           double forward, double backward)
+{
+    bool ahead = p->prefetch_units > 0;
+    double first = ahead ? positive(gather - forward) : gather;
+    if (p->comm_streams > 1)
+        return first + (ahead ? 0 : gather) + positive((ahead ? gather : 0) + scatter - backward);
+    return first + (ahead ? positive(gather - backward) : gather) + scatter;
+}
+
+static void add_pass(struct pass *to, const struct pass *pass)
+{
+    for (int i = 0; i < TIME_ITEM_COUNT; i++)
+        to->item[i] += pass->item[i];
+}
+
+void kind_seconds_init(const struct budget_input *in, const struct machine *machine,
+                       uint64_t received, enum mixer mixer, enum ffn ffn, struct kind_seconds *ret)
+{
+    struct residency_shape shape;
+    struct layer_shape layer;
+    struct layer_cost cost;
+    memset(&cost, 0, sizeof cost);
+    working_shape(in, received, &shape);
+    layer_shape_init(in, machine, &shape, received, &layer);
+    compute_cost(&layer, mixer, ffn, &cost);
+    exposed_cost(in, received, mixer, ffn, &cost);
+    ret->forward = compute_seconds(&cost.forward);
+    ret->hiding[0] = compute_seconds(&cost.backward);
+    ret->hiding[1] = ret->hiding[0] + compute_seconds(&cost.replay);
+    ret->layer[0] = cost.backward;
+    add_pass(&ret->layer[0], &cost.forward);
+    ret->layer[1] = ret->layer[0];
+    add_pass(&ret->layer[1], &cost.replay);
+}
+
+void unit_seconds_init(const struct budget_input *in, const struct unit *unit,
+                       struct unit_seconds *ret)
+{
+    ret->gather = unit_gather_seconds(in, unit);
+    ret->scatter = unit_scatter_seconds(in, unit);
+}
+
+/* Elements of a stage's parts. */
+struct elements {
+    double dense, expert; /* whole */
+    double n, e;          /* ranks that share them */
+    double gradients;     /* a rank's: held for the whole step */
+    double updated;       /* a rank's */
+};
+
+static void elements_init(const struct budget_input *in, const struct stage_sums *stage,
+                          struct elements *ret)
+{
+    const struct layout *l = &in->choices->layout;
+    enum sharding sharding = in->choices->primitives.sharding;
+    bool whole = sharding == SHARDING_REPLICATED;
+    bool scattered = sharding == SHARDING_FSDP || sharding == SHARDING_ZERO2;
+    *ret = (struct elements){ .dense = stage->dense, .expert = stage->expert };
+    ret->n = whole ? 1 : layout_dense_shards(l);
+    ret->e = whole ? 1 : layout_expert_shards(l);
+    ret->updated = ret->dense / ret->n + ret->expert / ret->e;
+    ret->gradients = scattered ? ret->updated : ret->dense + ret->expert;
+}
+
+/* Rows of the table read and written; in backward rows of the gradient added to. */
+static double embedding_seconds(const struct budget_input *in, const struct machine *machine)
+{
+    double grad = (double)dtype_bytes(in->choices->primitives.grad_dtype);
+    double elements = (double)norm_tokens(in) * in->model->hidden;
+    return 2 * machine->kernel + (4 + 2 + 2 * grad) * elements * machine->moved_byte;
+}
+
+/* Bytes of one part's gradient buffer, zeroed for each micro-batch, and of its slice, added to the
+ * resident one. */
+static double buffer_bytes(double elements, int shards, double grad)
+{
+    return shards > 1 ? grad * elements + 3 * grad * elements / shards : 0;
+}
+
+static double unit_passes(const struct budget_input *in, const struct elements *part)
+{
+    const struct layout *l = &in->choices->layout;
+    double grad = (double)dtype_bytes(in->choices->primitives.grad_dtype);
+    if (in->choices->primitives.sharding != SHARDING_FSDP)
+        return 0;
+    return buffer_bytes(part->dense, layout_dense_shards(l), grad) +
+           buffer_bytes(part->expert, layout_expert_shards(l), grad);
+}
+
+static void add_layers(const struct step_terms *t, const struct stage_sums *stage, enum mixer mixer,
+                       enum ffn ffn, struct pass *ret)
+{
+    const struct kind_seconds *kind = t->kinds[mixer][ffn];
+    const struct unit_seconds *unit = &t->units[mixer][ffn];
+    for (int replayed = 0; replayed < 2; replayed++) {
+        double count = stage->layers[mixer][ffn][replayed];
+        if (count <= 0)
+            continue;
+        for (int i = 0; i < TIME_ITEM_COUNT; i++)
+            ret->item[i] += count * kind->layer[replayed].item[i];
+        ret->item[TIME_EXPOSED_GATHER] +=
+            count * exposed_unit(&t->in->choices->primitives, unit->gather, unit->scatter,
+                                 kind->forward, kind->hiding[replayed]);
+    }
+}
+
+/* One micro-batch. */
+static void stage_pass(const struct step_terms *t, const struct stage_sums *stage,
+                       const struct elements *part, struct pass *ret)
+{
+    const struct budget_input *in = t->in;
+    const struct layout *l = &in->choices->layout;
+    memset(ret, 0, sizeof *ret);
+    for (int mixer = 0; mixer < MIXER_COUNT; mixer++)
+        for (int ffn = 0; ffn < FFN_COUNT; ffn++)
+            if (t->kinds[mixer][ffn])
+                add_layers(t, stage, (enum mixer)mixer, (enum ffn)ffn, ret);
+    if (stage->has_head) {
+        add_pass(ret, t->loss);
+        ret->item[TIME_EXPOSED_GATHER] +=
+            exposed_unit(&in->choices->primitives, 0, t->head.scatter, 0, ret->item[TIME_LOSS]);
+    }
+    if (stage->has_embedding) {
+        ret->item[TIME_EXPOSED_GATHER] += t->embedding.gather + t->embedding.scatter;
+        ret->item[TIME_ELEMENTWISE] += embedding_seconds(in, t->machine);
+    }
+    ret->item[TIME_ELEMENTWISE] += unit_passes(in, part) * t->machine->moved_byte;
+    struct ranks stages = { l->pp, layout_world(l) / l->pp };
+    double bytes = 2.0 * (double)norm_tokens(in) * in->model->hidden;
+    ret->item[TIME_PIPELINE] = 2 * send_seconds(in->hardware, stages, bytes);
+}
+
+static double reduce_seconds(const struct budget_input *in, const struct elements *part)
+{
+    const struct layout *l = &in->choices->layout;
+    const struct hardware *h = in->hardware;
+    enum sharding sharding = in->choices->primitives.sharding;
+    double grad = (double)dtype_bytes(in->choices->primitives.grad_dtype);
+    struct ranks d_rep = { l->d_rep, l->tp * l->cp * l->fsdp };
+    struct ranks e_rep = { l->e_rep, l->etp * l->ep * l->e_fsdp };
+    struct ranks dense = dense_shard_ranks(l), expert = expert_shard_ranks(l);
+    double sums = sharding == SHARDING_REPLICATED ? grad : 0;    /* all-reduce: both ways */
+    double scattered = sharding == SHARDING_ZERO1 ? grad : sums; /* zero1: then gathered */
+    double gathered = sharding == SHARDING_ZERO1 || sharding == SHARDING_ZERO2 ? 2 : sums;
+    double ret = gather_seconds(h, d_rep, grad * part->dense / part->n) +
+                 scatter_seconds(h, d_rep, grad * part->dense / part->n) +
+                 gather_seconds(h, e_rep, grad * part->expert / part->e) +
+                 scatter_seconds(h, e_rep, grad * part->expert / part->e);
+    ret += scatter_seconds(h, dense, scattered * part->dense) +
+           scatter_seconds(h, expert, scattered * part->expert);
+    return ret + gather_seconds(h, dense, gathered * part->dense) +
+           gather_seconds(h, expert, gathered * part->expert);
+}
+
+/* Master and moments read and written, 24; the gradient read, twice with its norm; the weight
+ * written, 2. From host memory, master and moments come while others go. */
+static double optimizer_seconds(const struct budget_input *in, const struct elements *part)
+{
+    const struct hardware *h = in->hardware;
+    double grad = (double)dtype_bytes(in->choices->primitives.grad_dtype);
+    double reached = h->optimizer_efficiency > 0 ? h->optimizer_efficiency : h->memory_efficiency;
+    double both = h->host_link_both_bytes_per_second;
+    if (!(in->choices->primitives.offload & OFFLOAD_OPTIMIZER))
+        return over((26 + 2 * grad) * part->updated, h->memory_bytes_per_second * reached);
+    if (both > 0)
+        return over((12 + grad) * part->updated, both);
+    return over((26 + grad) * part->updated, h->host_link_bytes_per_second);
+}
+
+/* What comes once a step: gradients zeroed at its start; reduced, and weights updated, at its end.
+ */
+static void end_of_step(const struct step_terms *t, const struct elements *part, double *item)
+{
+    double grad = (double)dtype_bytes(t->in->choices->primitives.grad_dtype);
+    item[TIME_ELEMENTWISE] = grad * part->gradients * t->machine->moved_byte;
+    item[TIME_REDUCE] = reduce_seconds(t->in, part);
+    item[TIME_OPTIMIZER] = optimizer_seconds(t->in, part);
+}
+
+/* The slowest stage paces the pipeline; the end of the step is that of the stage with the most. */
+void step_sums_add(const struct step_terms *terms, const struct stage_sums *stage,
+                   struct step_sums *sums)
+{
+    struct elements part;
+    struct pass pass;
+    double item[TIME_ITEM_COUNT] = { 0 };
+    elements_init(terms->in, stage, &part);
+    stage_pass(terms, stage, &part, &pass);
+    end_of_step(terms, &part, item);
+    double seconds = pass_seconds(&pass), end = item[TIME_REDUCE] + item[TIME_OPTIMIZER];
+    if (!sums->any || seconds > sums->slowest_seconds) {
+        sums->slowest_seconds = seconds;
+        sums->slowest = pass;
+    }
+    if (!sums->any || end > sums->longest_end) {
+        sums->longest_end = end;
+        memcpy(sums->end, item, sizeof item);
+    }
+    sums->any = true;
+}
+
+/* Ranks of one machine that are more than its cores take turns. */
+static double turns(const struct budget_input *in)
+{
+    const struct hardware *h = in->hardware;
+    return h->host && h->cores > 0 && in->gpus > h->cores ? (double)in->gpus / h->cores : 1;
+}
+
+void step_seconds(const struct budget_input *in, const struct step_sums *sums,
+                  struct step_time *ret)
+{
+    const struct layout *l = &in->choices->layout;
+    double m = l->micro_batches > 0 ? l->micro_batches : 1, v = l->vpp > 1 ? l->vpp : 1;
+    double taken = turns(in), seconds = 0;
+    for (int i = 0; i < TIME_ITEM_COUNT; i++)
+        ret->item_seconds[i] = taken * (m * sums->slowest.item[i] + sums->end[i]);
+    ret->item_seconds[TIME_BUBBLE] = taken * (l->pp - 1) / v * sums->slowest_seconds;
+    ret->bubble_fraction = (l->pp - 1) / (m * v + l->pp - 1);
+    for (int i = 0; i < TIME_ITEM_COUNT; i++)
+        seconds += ret->item_seconds[i];
+    ret->seconds = seconds;
+    ret->exposed_communication_seconds = 0;
+    for (int i = TIME_EXPOSED_GATHER; i <= TIME_PIPELINE; i++)
+        ret->exposed_communication_seconds += ret->item_seconds[i];
+    ret->exposed_communication_seconds += ret->item_seconds[TIME_REDUCE];
+}

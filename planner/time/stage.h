@@ -1,0 +1,52 @@
+/* stage.h - the seconds of one pipeline stage from sums over its layers, so that whoever has the
+ * sums need not go through the layers. Internal to planner/time and planner/estimate. */
+#ifndef RANKFIT_PLANNER_TIME_STAGE_H
+#define RANKFIT_PLANNER_TIME_STAGE_H
+
+#include "planner/time/cost.h"
+
+/* One layer of a kind and one micro-batch, without its unit's collectives. */
+struct kind_seconds {
+    struct pass layer[2];      /* [recomputed]: all passes */
+    double forward, hiding[2]; /* what a gather, and a reduce-scatter, can hide behind */
+};
+void kind_seconds_init(const struct budget_input *in, const struct machine *machine,
+                       uint64_t received, enum mixer mixer, enum ffn ffn, struct kind_seconds *ret);
+
+struct unit_seconds {
+    double gather, scatter;
+};
+void unit_seconds_init(const struct budget_input *in, const struct unit *unit,
+                       struct unit_seconds *ret);
+
+/* The same for all stages. kinds: of those that there are. */
+struct step_terms {
+    const struct budget_input *in;
+    const struct machine *machine;
+    const struct kind_seconds *kinds[MIXER_COUNT][FFN_COUNT];
+    struct unit_seconds units[MIXER_COUNT][FFN_COUNT]; /* of the model's first layer of the kind */
+    struct unit_seconds embedding, head;
+    const struct pass *loss;
+};
+
+struct stage_sums {
+    bool has_embedding, has_head;
+    int layers[MIXER_COUNT][FFN_COUNT][2]; /* [recomputed] */
+    double dense, expert;                  /* elements of its units, MTP and vision apart */
+};
+
+/* The slowest stage so far, and the end of the step that takes longest. */
+struct step_sums {
+    bool any;
+    struct pass slowest;
+    double slowest_seconds, longest_end;
+    double end[TIME_ITEM_COUNT];
+};
+void step_sums_add(const struct step_terms *terms, const struct stage_sums *stage,
+                   struct step_sums *sums);
+
+/* Items and their sum, bubble and exposed communication; no rates. */
+void step_seconds(const struct budget_input *in, const struct step_sums *sums,
+                  struct step_time *ret);
+
+#endif
