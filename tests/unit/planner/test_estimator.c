@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "budget_sample.h"
-#include "planner/budget/estimator.h"
+#include "planner/estimate/estimator.h"
 #include "tests/support/random.h"
 
 #include <stdio.h>
@@ -129,7 +129,23 @@ static void assert_same(struct estimator *e, const struct choices *choices, uint
     }
 }
 
-static void peaks_are_those_of_the_whole_walk(void **state)
+static void assert_same_time(struct estimator *e, const struct choices *choices, uint64_t round)
+{
+    struct budget_input in = s.in;
+    struct step_time slow, fast;
+    in.choices = choices;
+    step_time_compute(&in, &slow);
+    estimator_time(e, choices, &fast);
+    if (memcmp(fast.item_seconds, slow.item_seconds, sizeof slow.item_seconds) != 0 ||
+        memcmp(&fast.seconds, &slow.seconds, sizeof slow.seconds) != 0 ||
+        memcmp(&fast.tokens_per_second_per_gpu, &slow.tokens_per_second_per_gpu,
+               sizeof slow.seconds) != 0 ||
+        memcmp(&fast.exposed_communication_seconds, &slow.exposed_communication_seconds,
+               sizeof slow.seconds) != 0)
+        fail_msg("round %ju: %.17g s, not %.17g", (uintmax_t)round, fast.seconds, slow.seconds);
+}
+
+static void peaks_and_seconds_are_those_of_the_whole_walk(void **state)
 {
     static struct choices drawn[LAYOUTS];
     uint64_t seed = 17;
@@ -141,7 +157,10 @@ static void peaks_are_those_of_the_whole_walk(void **state)
         for (int i = 0; i < LAYOUTS; i++) {
             draw_layout(&seed, &drawn[i]);
             assert_same(e, &drawn[i], (uint64_t)(q * LAYOUTS + i));
-            assert_same(e, &drawn[pick(&seed, 0, i)], (uint64_t)(q * LAYOUTS + i));
+            assert_same_time(e, &drawn[i], (uint64_t)(q * LAYOUTS + i));
+            const struct choices *again = &drawn[pick(&seed, 0, i)];
+            assert_same(e, again, (uint64_t)(q * LAYOUTS + i));
+            assert_same_time(e, again, (uint64_t)(q * LAYOUTS + i));
         }
         estimator_close(e);
     }
@@ -150,7 +169,7 @@ static void peaks_are_those_of_the_whole_walk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(peaks_are_those_of_the_whole_walk),
+        cmocka_unit_test(peaks_and_seconds_are_those_of_the_whole_walk),
     };
     return cmocka_run_group_tests_name("estimator", tests, NULL, NULL);
 }

@@ -1,13 +1,14 @@
 /* shared.h - what many layouts have in common, each with the choices that it depends on as its key.
  * A key holds all primitives but those known not to matter, so that a new one is part of it until
  * it is known. Internal to the planner's estimator. */
-#ifndef RANKFIT_PLANNER_BUDGET_SHARED_H
-#define RANKFIT_PLANNER_BUDGET_SHARED_H
+#ifndef RANKFIT_PLANNER_ESTIMATE_SHARED_H
+#define RANKFIT_PLANNER_ESTIMATE_SHARED_H
 
-#include "planner/budget/estimator.h"
-#include "planner/budget/memo.h"
 #include "planner/budget/parts.h"
-#include "planner/budget/spots.h"
+#include "planner/estimate/estimator.h"
+#include "planner/estimate/memo.h"
+#include "planner/estimate/spots.h"
+#include "planner/time/stage.h"
 
 enum { ROWS_POINT, ROWS_HIGH, ROW_SETS };
 
@@ -29,6 +30,8 @@ struct body {
     uint8_t done[ROW_SETS][MIXER_COUNT][FFN_COUNT]; /* bit a mode */
     struct kind_peak kinds[ROW_SETS][MIXER_COUNT][FFN_COUNT][RESIDENCY_MODES];
     struct residency_half halves[ROW_SETS][RESIDENCY_MODES];
+    uint8_t timed[DTYPE_COUNT]; /* by the dtype of gradients */
+    struct kind_seconds seconds[DTYPE_COUNT][MIXER_COUNT][FFN_COUNT];
 };
 
 /* State: units of each class, of embedding and head, and what the ends of the pipeline add. */
@@ -39,6 +42,7 @@ struct units_key {
 struct unit_shared {
     struct unit unit;
     uint64_t gathered, receive;
+    struct unit_seconds seconds;
     struct unit_gradient gradient;
     uint64_t state[ITEM_COUNT]; /* weights, master, moments, gradients */
 };
@@ -63,10 +67,12 @@ struct loss_key {
 struct loss_shared {
     struct loss_key key;
     struct loss_bytes bytes;
+    struct pass pass;
 };
 
 struct estimator {
     struct budget_input in; /* choices: those being estimated */
+    struct machine machine;
     struct layer_classes classes;
     struct memo bodies, units, links, losses, spots;
 };
@@ -76,7 +82,7 @@ const struct kind_peak *shared_kind(struct estimator *e, struct body *body, int 
                                     enum residency_mode mode);
 struct units *shared_units(struct estimator *e);
 uint64_t shared_links(struct estimator *e);
-const struct loss_bytes *shared_loss(struct estimator *e);
+const struct loss_shared *shared_loss(struct estimator *e);
 const struct pipeline_spots *shared_spots(struct estimator *e);
 
 /* peak.c - the fullest phase of one stage. */
@@ -95,5 +101,11 @@ struct stage_peak {
     uint64_t moving; /* of these, dynamic and logits */
 };
 void stage_peak_find(const struct stage_parts *parts, int rows, struct stage_peak *ret);
+
+/* seconds.c - what step_time.c has of the model's layers, from what is shared. */
+void shared_terms(struct estimator *e, struct body *body, const struct units *units,
+                  const struct loss_shared *loss, struct step_terms *ret);
+void stage_sums_of(const struct estimator *e, const struct units *units,
+                   const struct stage_spots *stage, struct stage_sums *ret);
 
 #endif

@@ -1,8 +1,8 @@
 /* memo.h - a table of fixed size that remembers what was computed for a key: direct-mapped, the
  * newest key of a place wins. Keys are compared byte by byte, so whoever fills one zeroes it first.
  */
-#ifndef RANKFIT_PLANNER_BUDGET_MEMO_H
-#define RANKFIT_PLANNER_BUDGET_MEMO_H
+#ifndef RANKFIT_PLANNER_ESTIMATE_MEMO_H
+#define RANKFIT_PLANNER_ESTIMATE_MEMO_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
-#include "planner/budget/estimator.h"
+#include "planner/estimate/estimator.h"
 
 #include "base/checked.h"
-#include "planner/budget/shared.h"
+#include "planner/estimate/shared.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +16,7 @@ struct estimator *estimator_open(const struct budget_input *facts)
     e->in = *facts;
     e->in.measured = NULL;
     layer_classes_init(facts->model, facts->sizes, &e->classes);
+    machine_init(&e->in, &e->machine);
     if (memo_init(&e->bodies, BODIES, sizeof(struct body_key), sizeof(struct body)) == 0 &&
         memo_init(&e->units, UNITS, sizeof(struct units_key), sizeof(struct units)) == 0 &&
         memo_init(&e->links, LINKS, sizeof(struct links_key), sizeof(struct links)) == 0 &&
@@ -109,7 +110,7 @@ void estimator_peaks(struct estimator *e, const struct choices *choices, struct 
     uint64_t links = shared_links(e);
     for (int i = 0; i < spots->count; i++) {
         const struct stage_spots *s = parts.stage = &spots->stages[i];
-        parts.loss = s->has_head ? shared_loss(e) : NULL;
+        parts.loss = s->has_head ? &shared_loss(e)->bytes : NULL;
         parts.flight.checkpoint = parts.body->checkpoint;
         parts.flight.inputs = parts.body->inputs;
         in_flight_counts(&e->in, s->index, s->layers, &parts.flight);
@@ -121,4 +122,27 @@ void estimator_peaks(struct estimator *e, const struct choices *choices, struct 
     }
     if (bytes_overflowed(ret->peak_bytes) || bytes_overflowed(ret->peak_upper_bytes))
         slow_peaks(e, ret);
+}
+
+void estimator_time(struct estimator *e, const struct choices *choices, struct step_time *ret)
+{
+    const struct layout *l = &choices->layout;
+    struct step_sums sums = { .any = false };
+    struct step_terms terms;
+    e->in.choices = choices;
+    const struct pipeline_spots *spots = e->classes.count > CLASSES_MAX ? NULL : shared_spots(e);
+    if (!spots || spots->count == 0) {
+        step_time_compute(&e->in, ret);
+        return;
+    }
+    const struct units *units = shared_units(e);
+    shared_terms(e, shared_body(e), units, shared_loss(e), &terms);
+    for (int i = 0; i < spots->count; i++) {
+        struct stage_sums layers;
+        stage_sums_of(e, units, &spots->stages[i], &layers);
+        step_sums_add(&terms, &layers, &sums);
+    }
+    step_seconds(&e->in, &sums, ret);
+    double tokens = (double)e->in.seq_tokens * l->micro_batch * layout_dp(l) * l->micro_batches;
+    ret->tokens_per_second_per_gpu = over(tokens, ret->seconds * layout_world(l));
 }

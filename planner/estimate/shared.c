@@ -1,4 +1,4 @@
-#include "planner/budget/shared.h"
+#include "planner/estimate/shared.h"
 
 #include "base/checked.h"
 
@@ -114,6 +114,7 @@ static void unit_shared_init(struct estimator *e, struct unit unit, struct unit_
     ret->gathered = unit_gathered_bytes(&e->in, &unit);
     ret->receive = unit_receive_bytes(&e->in, &unit);
     unit_gradient_bytes(&e->in, &unit, &ret->gradient);
+    unit_seconds_init(&e->in, &unit, &ret->seconds);
     if (unit.dense || unit.expert)
         unit_state_add(&e->in, &unit, ret->state);
 }
@@ -176,7 +177,7 @@ uint64_t shared_links(struct estimator *e)
     return links->bytes;
 }
 
-const struct loss_bytes *shared_loss(struct estimator *e)
+const struct loss_shared *shared_loss(struct estimator *e)
 {
     const struct layout *l = &e->in.choices->layout;
     struct loss_key key;
@@ -188,9 +189,11 @@ const struct loss_bytes *shared_loss(struct estimator *e)
     memcpy(&key.primitives, &e->in.choices->primitives, sizeof key.primitives);
     forget_layers_and_state(&key.primitives);
     struct loss_shared *loss = memo_find(&e->losses, &key, &known);
-    if (!known)
-        loss_bytes(&e->in, &loss->bytes);
-    return &loss->bytes;
+    if (known)
+        return loss;
+    loss_bytes(&e->in, &loss->bytes);
+    loss_cost(&e->in, &e->machine, &loss->pass);
+    return loss;
 }
 
 const struct pipeline_spots *shared_spots(struct estimator *e)

@@ -1,4 +1,4 @@
-#include "planner/budget/spots.h"
+#include "planner/estimate/spots.h"
 
 #include <string.h>
 

@@ -2,10 +2,10 @@
  * budget_worst and step_time_compute, to the bit; but what layouts share (liveness tables of a
  * layer kind, units of state, communicators, the places where a peak can fall) is worked out once,
  * in tables of fixed size. One estimator for a thread. */
-#ifndef RANKFIT_PLANNER_BUDGET_ESTIMATOR_H
-#define RANKFIT_PLANNER_BUDGET_ESTIMATOR_H
+#ifndef RANKFIT_PLANNER_ESTIMATE_ESTIMATOR_H
+#define RANKFIT_PLANNER_ESTIMATE_ESTIMATOR_H
 
-#include "planner/budget/budget.h"
+#include "planner/time/step_time.h"
 
 struct estimator;
 
@@ -19,5 +19,10 @@ struct peaks {
     uint64_t peak_bytes, peak_upper_bytes;
 };
 void estimator_peaks(struct estimator *estimator, const struct choices *choices, struct peaks *ret);
+
+/* Items, seconds, bubble and exposed communication as step_time_compute finds them; tokens_ per
+ * second too; nothing of FLOPs, and nothing of what hides a gather. */
+void estimator_time(struct estimator *estimator, const struct choices *choices,
+                    struct step_time *ret);
 
 #endif

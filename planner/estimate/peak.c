@@ -1,5 +1,5 @@
 /* peak.c - the phases of timeline.c at the spots of a stage only, as totals. */
-#include "planner/budget/shared.h"
+#include "planner/estimate/shared.h"
 
 #include "base/checked.h"
 

@@ -1,9 +1,9 @@
 /* spots.h - the layers of a stage at which a peak can fall. Layers that look alike together with
  * their neighbours differ in nothing but what was kept before them, which grows from layer to
  * layer: only the last of them can be the fullest, forward and backward. Internal to
- * planner/budget. */
-#ifndef RANKFIT_PLANNER_BUDGET_SPOTS_H
-#define RANKFIT_PLANNER_BUDGET_SPOTS_H
+ * planner/estimate. */
+#ifndef RANKFIT_PLANNER_ESTIMATE_SPOTS_H
+#define RANKFIT_PLANNER_ESTIMATE_SPOTS_H
 
 #include "planner/budget/budget.h"
 

@@ -1,4 +1,4 @@
-#include "planner/budget/memo.h"
+#include "planner/estimate/memo.h"
 
 #include <stdint.h>
 #include <stdlib.h>

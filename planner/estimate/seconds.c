@@ -1,0 +1,72 @@
+/* seconds.c - the terms and sums of a step's time from what layouts share. */
+#include "planner/estimate/shared.h"
+
+#include <string.h>
+
+/* By class, so that a kind's unit is that of the model's first layer of the kind. */
+static const struct unit_shared *first_of(const struct estimator *e, const struct units *units,
+                                          enum mixer mixer, enum ffn ffn)
+{
+    const struct model *m = e->in.model;
+    for (int c = 0; c < e->classes.count; c++) {
+        int layer = e->classes.layer[c];
+        if (m->layer_mixer[layer] == mixer && m->layer_ffn[layer] == ffn)
+            return &units->layer[c];
+    }
+    return NULL;
+}
+
+static void time_kinds(struct estimator *e, struct body *body, enum dtype dtype)
+{
+    const struct model *m = e->in.model;
+    for (int c = 0; c < e->classes.count; c++) {
+        enum mixer mixer = (enum mixer)m->layer_mixer[e->classes.layer[c]];
+        enum ffn ffn = (enum ffn)m->layer_ffn[e->classes.layer[c]];
+        kind_seconds_init(&e->in, &e->machine, body->rows[ROWS_POINT], mixer, ffn,
+                          &body->seconds[dtype][mixer][ffn]);
+    }
+    body->timed[dtype] = 1;
+}
+
+void shared_terms(struct estimator *e, struct body *body, const struct units *units,
+                  const struct loss_shared *loss, struct step_terms *ret)
+{
+    enum dtype dtype = e->in.choices->primitives.grad_dtype;
+    if (!body->timed[dtype])
+        time_kinds(e, body, dtype);
+    memset(ret, 0, sizeof *ret);
+    ret->in = &e->in;
+    ret->machine = &e->machine;
+    ret->loss = &loss->pass;
+    ret->embedding = units->embedding.seconds;
+    ret->head = units->head.seconds;
+    for (int mixer = 0; mixer < MIXER_COUNT; mixer++)
+        for (int ffn = 0; ffn < FFN_COUNT; ffn++) {
+            const struct unit_shared *unit = first_of(e, units, (enum mixer)mixer, (enum ffn)ffn);
+            if (!unit)
+                continue;
+            ret->kinds[mixer][ffn] = &body->seconds[dtype][mixer][ffn];
+            ret->units[mixer][ffn] = unit->seconds;
+        }
+}
+
+void stage_sums_of(const struct estimator *e, const struct units *units,
+                   const struct stage_spots *stage, struct stage_sums *ret)
+{
+    const struct model *m = e->in.model;
+    memset(ret, 0, sizeof *ret);
+    ret->has_embedding = stage->has_embedding;
+    ret->has_head = stage->has_head;
+    if (stage->has_embedding || (m->tied && stage->has_head))
+        ret->dense += (double)units->embedding.unit.dense;
+    if (stage->has_head)
+        ret->dense += (double)units->head.unit.dense;
+    for (int c = 0; c < e->classes.count; c++) {
+        int layer = e->classes.layer[c], kept = stage->kept[c];
+        int *layers = ret->layers[m->layer_mixer[layer]][m->layer_ffn[layer]];
+        layers[0] += kept;
+        layers[1] += stage->classes[c] - kept;
+        ret->dense += stage->classes[c] * (double)units->layer[c].unit.dense;
+        ret->expert += stage->classes[c] * (double)units->layer[c].unit.expert;
+    }
+}
