@@ -42,11 +42,13 @@ static void embed(struct transformer *t, const struct micro_batch *batch)
     struct buffer *output = &t->saved[0].checkpoint;
 
     arena_phase(w->arena, "forward micro-batch %d embedding", batch->index);
+    work_begin(w, OBSERVED_PART, "embedding");
     state_unit_begin(t->state, 0);
     *output = work_take_tensor(w, OWNER_CHECKPOINT, batch->tokens, hidden, sizeof(bf16));
     WORK_OP(w, embed, batch->tokens, hidden, batch->ids.data,
             state_weight(t->state, 0, ROLE_EMBEDDING), output->data);
     state_unit_end(t->state);
+    work_end(w);
 }
 
 void transformer_forward(struct transformer *t, struct micro_batch *batch)
@@ -62,9 +64,11 @@ void transformer_forward(struct transformer *t, struct micro_batch *batch)
             layer_call(t->state, batch, layer, recomputed(t, layer) ? KEEP_NOTHING : KEEP_SAVED,
                        &t->saved[layer]);
         arena_phase(w->arena, "forward micro-batch %d layer %d", batch->index, layer);
+        work_begin(w, OBSERVED_PART, "layer %d", layer);
         state_unit_begin(t->state, call.unit);
         layer_forward(&call, output, last ? OWNER_LOSS : OWNER_CHECKPOINT);
         state_unit_end(t->state);
+        work_end(w);
     }
 }
 
@@ -82,20 +86,25 @@ void transformer_loss(struct transformer *t, struct micro_batch *batch)
 
 static void back_through_layer(struct transformer *t, struct micro_batch *batch, int layer)
 {
+    struct work *w = t->state->work;
     bool again = recomputed(t, layer);
     const struct layer_call call =
         layer_call(t->state, batch, layer, again ? KEEP_OWN : KEEP_SAVED, &t->saved[layer]);
 
+    work_begin(w, OBSERVED_PART, "layer %d", layer);
     state_unit_begin(t->state, call.unit);
     state_gradient_begin(t->state, call.unit);
     if (again) {
-        arena_phase(t->state->work->arena, "replay micro-batch %d layer %d", batch->index, layer);
+        arena_phase(w->arena, "replay micro-batch %d layer %d", batch->index, layer);
+        work_begin(w, OBSERVED_PART, "replay");
         layer_replay(&call);
+        work_end(w);
     }
-    arena_phase(t->state->work->arena, "backward micro-batch %d layer %d", batch->index, layer);
+    arena_phase(w->arena, "backward micro-batch %d layer %d", batch->index, layer);
     layer_backward(&call, &t->gradient);
     state_unit_end(t->state);
     state_gradient_end(t->state, call.unit);
+    work_end(w);
 }
 
 void transformer_backward(struct transformer *t, struct micro_batch *batch)
@@ -105,6 +114,7 @@ void transformer_backward(struct transformer *t, struct micro_batch *batch)
     for (int layer = t->layers - 1; layer >= 0 && !w->failed; layer--)
         back_through_layer(t, batch, layer);
     arena_phase(w->arena, "backward micro-batch %d embedding", batch->index);
+    work_begin(w, OBSERVED_PART, "embedding");
     state_gradient_begin(t->state, 0);
     WORK_OP(w, embed_backward, batch->tokens, w->plan->model.hidden, batch->ids.data,
             t->gradient.data, state_gradient(t->state, 0, ROLE_EMBEDDING),
@@ -112,4 +122,5 @@ void transformer_backward(struct transformer *t, struct micro_batch *batch)
     work_give(w, &t->gradient);
     state_gradient_end(t->state, 0);
     state_gradient_flush(t->state);
+    work_end(w);
 }

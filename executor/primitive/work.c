@@ -1,6 +1,8 @@
 #include "executor/primitive/work.h"
 #include "base/checked.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <time.h>
 
 struct buffer work_take(struct work *w, enum owner owner, uint64_t bytes)
@@ -42,8 +44,30 @@ void work_give_unless_kept(struct work *w, enum keep keep, struct buffer *buffer
 
 void work_sync(struct work *w)
 {
-    if (work_runs(w))
-        work_note(w, w->backend->ops->sync(w->backend, STREAM_COMPUTE, w->errors));
+    if (!work_runs(w))
+        return;
+    observe_begin(&w->observers, OBSERVED_OPERATION, "sync");
+    work_note(w, w->backend->ops->sync(w->backend, STREAM_COMPUTE, w->errors));
+    observe_end(&w->observers);
+}
+
+void work_begin(struct work *w, enum observed what, const char *format, ...)
+{
+    char name[48];
+    va_list arguments;
+
+    if (w->dry || w->observers.count == 0)
+        return;
+    va_start(arguments, format);
+    (void)vsnprintf(name, sizeof name, format, arguments);
+    va_end(arguments);
+    observe_begin(&w->observers, what, name);
+}
+
+void work_end(struct work *w)
+{
+    if (!w->dry)
+        observe_end(&w->observers);
 }
 
 double work_clock(void)

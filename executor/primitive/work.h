@@ -12,6 +12,7 @@
 #include "executor/memory/arena.h"
 #include "executor/mesh/mesh.h"
 #include "executor/primitive/context/zigzag.h"
+#include "executor/primitive/observe.h"
 
 #include <stdbool.h>
 
@@ -80,6 +81,7 @@ struct work {
     struct choice_book *noted;       /* NULL: nobody asks; else this rank's tokens are filled in */
     struct peers *peers;             /* NULL: all ranks are there */
     double communication_seconds;    /* spent in fabric calls since it was last zeroed */
+    struct observers observers;
 };
 
 /* Memory for `bytes`, or for a tensor [rows, width]; for rows whose number is known only at run
@@ -95,6 +97,11 @@ void work_give_unless_kept(struct work *w, enum keep keep, struct buffer *buffer
 
 /* Waits for the compute stream: host values are complete, and what a phase took can be told. */
 void work_sync(struct work *w);
+
+/* A range of the step, told to whoever observes: "layer 5". Nothing in the dry pass. */
+void work_begin(struct work *w, enum observed what, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void work_end(struct work *w);
 
 /* Seconds of a clock that only moves forward. */
 double work_clock(void);
@@ -130,8 +137,10 @@ static inline void *element_at(const void *data, uint64_t index, uint64_t elemen
     do {                                                                                           \
         if (work_runs(w)) {                                                                        \
             progress_note((w)->progress);                                                          \
+            observe_begin(&(w)->observers, OBSERVED_OPERATION, #name);                             \
             work_note((w), (w)->backend->ops->name((w)->backend, STREAM_COMPUTE, __VA_ARGS__,      \
                                                    (w)->errors));                                  \
+            observe_end(&(w)->observers);                                                          \
         }                                                                                          \
     } while (0)
 
@@ -141,7 +150,9 @@ static inline void *element_at(const void *data, uint64_t index, uint64_t elemen
         if (work_runs(w)) {                                                                        \
             double begun_ = work_clock();                                                          \
             progress_wait((w)->progress, #name);                                                   \
+            observe_begin(&(w)->observers, OBSERVED_COLLECTIVE, #name);                            \
             work_note((w), (w)->mesh->fabric->ops->name(__VA_ARGS__, (w)->errors));                \
+            observe_end(&(w)->observers);                                                          \
             progress_waited((w)->progress);                                                        \
             (w)->communication_seconds += work_clock() - begun_;                                   \
         }                                                                                          \

@@ -114,8 +114,16 @@ static struct micro_batch batch_of(const struct trainer *t, int index)
 /* The phase's first act in a real step. */
 static void enter(struct trainer *t, enum run_phase phase, int step)
 {
+    work_begin(&t->work, OBSERVED_PHASE, "%s", run_phase_names[phase]);
     if (work_runs(&t->work) && t->options.on_phase)
         work_note(&t->work, t->options.on_phase(phase, step, t->options.context, t->work.errors));
+}
+
+/* Its last: what it took is told. */
+static void leave(struct trainer *t, enum phase_time phase, double *begun)
+{
+    t->phase_seconds[phase] += lap(&t->work, begun);
+    work_end(&t->work);
 }
 
 static double run_micro_batch(struct trainer *t, int step, int index)
@@ -124,21 +132,23 @@ static double run_micro_batch(struct trainer *t, int step, int index)
     struct micro_batch batch = batch_of(t, index);
     double begun = work_clock();
 
+    work_begin(w, OBSERVED_PHASE, "micro-batch %d", index);
     enter(t, RUN_PHASE_FORWARD, step);
     arena_phase(w->arena, "forward micro-batch %d embedding", index);
     batch.ids = work_take_tensor(w, OWNER_TOKENS, batch.tokens, 1, sizeof(int32_t));
     batch.targets = work_take_tensor(w, OWNER_TOKENS, batch.tokens, 1, sizeof(int32_t));
     load_batch(t, step, &batch);
     transformer_forward(&t->transformer, &batch);
-    t->phase_seconds[PHASE_TIME_FORWARD] += lap(w, &begun);
+    leave(t, PHASE_TIME_FORWARD, &begun);
     enter(t, RUN_PHASE_LOSS, step);
     transformer_loss(&t->transformer, &batch);
-    t->phase_seconds[PHASE_TIME_LOSS] += lap(w, &begun);
+    leave(t, PHASE_TIME_LOSS, &begun);
     enter(t, RUN_PHASE_BACKWARD, step);
     transformer_backward(&t->transformer, &batch);
     work_give(w, &batch.ids);
     work_give(w, &batch.targets);
-    t->phase_seconds[PHASE_TIME_BACKWARD] += lap(w, &begun);
+    leave(t, PHASE_TIME_BACKWARD, &begun);
+    work_end(w);
     return batch.loss_sum * batch.loss_scale;
 }
 
@@ -150,7 +160,7 @@ static void finish_step(struct trainer *t, int step, struct step_result *ret)
     enter(t, RUN_PHASE_REDUCE, step);
     arena_phase(w->arena, "reduce");
     state_reduce(&t->state);
-    t->phase_seconds[PHASE_TIME_REDUCE] += lap(w, &begun);
+    leave(t, PHASE_TIME_REDUCE, &begun);
     if (t->on_gradients && work_runs(w))
         t->on_gradients(t, t->on_gradients_context);
     (void)lap(w, &begun);
@@ -159,7 +169,7 @@ static void finish_step(struct trainer *t, int step, struct step_result *ret)
     ret->gradient_norm = state_gradient_norm(&t->state);
     optimizer_adamw(&t->state, ret->gradient_norm, step);
     WORK_FABRIC(w, sum_doubles, w->mesh->fabric->all, &ret->loss, 1);
-    t->phase_seconds[PHASE_TIME_OPTIMIZER] += lap(w, &begun);
+    leave(t, PHASE_TIME_OPTIMIZER, &begun);
 }
 
 /* All work is done: finish_step has looked at the clock. */
@@ -177,11 +187,13 @@ static void walk_step(struct trainer *t, int step, struct step_result *ret)
     memset(t->phase_seconds, 0, sizeof t->phase_seconds);
     memset(ret, 0, sizeof *ret);
     w->communication_seconds = 0;
+    work_begin(w, OBSERVED_PHASE, "step %d", step);
     arena_mark_step(w->arena);
     state_zero_gradients(&t->state);
     for (int i = 0; i < w->plan->choices.layout.micro_batches && !w->failed; i++)
         ret->loss += run_micro_batch(t, step, i);
     finish_step(t, step, ret);
+    work_end(w);
     t->phase_seconds[PHASE_TIME_COMMUNICATION] = communication_seconds(w);
 }
 
@@ -204,7 +216,7 @@ static int check_places(struct trainer *t)
         values[i] = mine;
     if (values)
         failed = t->mesh.fabric->ops->exchange_counts(members, values, values + count, 1,
-                                                       t->work.errors);
+                                                      t->work.errors);
     for (int i = 0; i < count && !failed; i++)
         if (values[count + i] != mine) {
             diag_error(t->work.errors, (struct pos){ 0 },
@@ -249,7 +261,8 @@ int trainer_open_with(struct trainer *t, const struct plan *plan, struct fabric 
                              .mesh = &t->mesh,
                              .errors = reterr,
                              .seed = options->seed,
-                             .progress = fabric->progress };
+                             .progress = fabric->progress,
+                             .observers = options->observers };
     bool copies = plan->choices.primitives.exchange == EXCHANGE_COPY;
     if (mesh_open(&t->mesh, fabric, &plan->choices.layout, copies, reterr) != 0 ||
         open_lists(t) != 0)

@@ -11,12 +11,13 @@
 /* How a run is set up. */
 struct trainer_options {
     uint64_t seed;
-    long refused_take; /* the arena refuses this take, counted from 1 over all passes; 0: none */
+    long refused_take;   /* the arena refuses this take, counted from 1 over all passes; 0: none */
     uint64_t live_limit; /* of this rank's tensors; 0: none */
     /* Called as each phase of a real step begins; the step fails unless it returns 0. May be NULL.
      */
     int (*on_phase)(enum run_phase phase, int step, void *context, struct diag_list *reterr);
     void *context;
+    struct observers observers;
 };
 
 struct trainer {
