@@ -13,7 +13,16 @@
 struct gpu {
     struct cuda_device device;
     const struct fabric *fabric;
+    bool rehearses;
 };
+
+static uint64_t communicator_bytes(const struct gpu *gpu)
+{
+    if (!gpu->fabric)
+        return 0;
+    return gpu->rehearses ? fabric_rehearsal_communicator_bytes(gpu->fabric)
+                          : fabric_nccl_device_bytes(gpu->fabric);
+}
 
 static uint64_t rest_of(uint64_t whole, uint64_t part)
 {
@@ -26,10 +35,11 @@ static void add_device(const void *context, struct measured_rank *rank)
 {
     const struct gpu *gpu = context;
     uint64_t held = cuda_device_held_bytes(&gpu->device);
-    uint64_t communicators = fabric_nccl_device_bytes(gpu->fabric);
+    uint64_t communicators = communicator_bytes(gpu);
     uint64_t rest = rest_of(rest_of(held, gpu->device.context_bytes), communicators);
 
     rank->device_bytes = held;
+    rank->modelled_bytes = gpu->rehearses ? communicators : 0;
     rank->item_bytes[ITEM_CONTEXT] = gpu->device.context_bytes;
     rank->item_bytes[ITEM_COMMUNICATORS] = communicators;
     rank->item_bytes[ITEM_MODULES] = rest_of(rest, rank->arena_extent_bytes);
@@ -51,10 +61,14 @@ static int open_gpu(struct machine *machine, struct gpu *gpu, struct diag_list *
     machine->backend = backend_cuda_open(gpu->device.index, reterr);
     if (!machine->backend)
         return -1;
-    struct fabric *nccl = fabric_nccl_open(machine->fabric, machine->backend, reterr);
-    if (!nccl)
+    gpu->rehearses = machine->rehearsal != NULL;
+    struct fabric *fabric = gpu->rehearses
+                                ? fabric_rehearsal_open_cuda(machine->fabric, machine->backend,
+                                                             machine->rehearsal, reterr)
+                                : fabric_nccl_open(machine->fabric, machine->backend, reterr);
+    if (!fabric)
         return -1;
-    gpu->fabric = machine->fabric = nccl;
+    gpu->fabric = machine->fabric = fabric;
     return 0;
 }
 
@@ -105,7 +119,7 @@ static bool tell_memory(const struct machine *machine, const struct diag_list *e
 
     if (!gpu || gpu->device.context_bytes == 0 || !may_be_memory(errors))
         return false;
-    uint64_t communicators = gpu->fabric ? fabric_nccl_device_bytes(gpu->fabric) : 0;
+    uint64_t communicators = communicator_bytes(gpu);
     uint64_t known = gpu->device.context_bytes + communicators + arena_bytes;
     (void)snprintf(ret, size,
                    "on the device: context %" PRIu64 ", communicators %" PRIu64 ", arena %" PRIu64

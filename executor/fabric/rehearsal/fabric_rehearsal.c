@@ -15,6 +15,7 @@ struct communicator {
     struct communicator *next;
     int *ranks;
     int count, users;
+    bool copies;           /* moves equal shares by the copy engines; never shared */
     bool rings, exchanges; /* it has done so once */
 };
 
@@ -27,6 +28,7 @@ struct rehearsal {
     int made;
     bool exchanged; /* any of them */
     uint64_t communicator_bytes;
+    double busy_seconds; /* of collectives since it was last asked */
 };
 
 struct rehearsal_group {
@@ -63,7 +65,7 @@ static int hold(struct rehearsal *f, uint64_t bytes, struct diag_list *reterr)
 }
 
 static struct communicator *new_communicator(struct rehearsal *f, const int *ranks, int count,
-                                             struct diag_list *reterr)
+                                             bool copies, struct diag_list *reterr)
 {
     const struct hardware *h = f->hardware;
     struct communicator *c = calloc(1, sizeof *c);
@@ -76,21 +78,27 @@ static struct communicator *new_communicator(struct rehearsal *f, const int *ran
     }
     memcpy(c->ranks, ranks, bytes);
     c->count = count;
+    c->copies = copies;
     c->next = f->communicators;
     f->communicators = c;
     uint64_t held = f->made++ == 0 ? h->communicator_first_bytes : h->communicator_next_bytes;
     return hold(f, held, reterr) == 0 ? c : NULL;
 }
 
-static int join(struct rehearsal_group *g, const int *ranks, struct diag_list *reterr)
+static bool same_ranks(const struct communicator *c, const int *ranks, int count)
 {
-    struct communicator *c = g->fabric->communicators;
+    return c->count == count && memcmp(c->ranks, ranks, (size_t)count * sizeof *ranks) == 0;
+}
+
+static int join(struct rehearsal_group *g, const int *ranks, bool copies, struct diag_list *reterr)
+{
+    struct communicator *c = copies ? NULL : g->fabric->communicators;
     int count = g->base.info.count;
 
-    while (c && (c->count != count || memcmp(c->ranks, ranks, (size_t)count * sizeof *ranks) != 0))
+    while (c && (c->copies || !same_ranks(c, ranks, count)))
         c = c->next;
     if (!c)
-        c = new_communicator(g->fabric, ranks, count, reterr);
+        c = new_communicator(g->fabric, ranks, count, copies, reterr);
     if (!c)
         return -1;
     g->communicator = c;
@@ -120,8 +128,8 @@ static void group_close(struct fabric *f, struct group *g)
     free(g);
 }
 
-static int group_open(struct fabric *f, const int *ranks, int count, struct group **ret,
-                      struct diag_list *reterr)
+static int open_group(struct fabric *f, const int *ranks, int count, bool copies,
+                      struct group **ret, struct diag_list *reterr)
 {
     struct rehearsal *fabric = fabric_of(f);
     struct rehearsal_group *g = calloc(1, sizeof *g);
@@ -139,12 +147,24 @@ static int group_open(struct fabric *f, const int *ranks, int count, struct grou
         free(g);
         return diag_error(reterr, nowhere, "rank %d is not in the group it opens", f->rank);
     }
-    if (count > 1 && join(g, ranks, reterr) != 0) {
+    if (count > 1 && join(g, ranks, copies, reterr) != 0) {
         free(g);
         return -1;
     }
     *ret = &g->base;
     return 0;
+}
+
+static int group_open(struct fabric *f, const int *ranks, int count, struct group **ret,
+                      struct diag_list *reterr)
+{
+    return open_group(f, ranks, count, false, ret, reterr);
+}
+
+static int group_open_copies(struct fabric *f, const int *ranks, int count, struct group **ret,
+                             struct diag_list *reterr)
+{
+    return open_group(f, ranks, count, true, ret, reterr);
 }
 
 /* What a communicator takes at its first ring, and at its first exchange. */
@@ -161,20 +181,43 @@ static int begin_ring(struct rehearsal_group *g, struct diag_list *reterr)
     return g->fabric->filler->ops->begin(g->fabric->filler, reterr);
 }
 
+/* Peers at link speed have the measured buffers; across the network NCCL opens two channels to
+ * each. Copies write into the peers' own memory. */
+static uint64_t exchange_bytes(const struct rehearsal_group *g)
+{
+    const struct hardware *h = g->fabric->hardware;
+    uint64_t near = (uint64_t)g->wire.near - 1, far = (uint64_t)(g->wire.members - g->wire.near);
+    uint64_t first = g->fabric->exchanged ? 0 : h->exchange_first_bytes;
+
+    if (g->communicator->copies)
+        return h->copy_exchange_bytes;
+    return first + near * h->exchange_peer_bytes + far * 2 * h->channel_bytes;
+}
+
 static int begin_exchange(struct rehearsal_group *g, struct diag_list *reterr)
 {
     struct rehearsal *f = g->fabric;
     struct communicator *c = g->communicator;
-    bool first = c && !c->exchanges;
-    uint64_t held = f->exchanged ? 0 : f->hardware->exchange_first_bytes;
 
-    if (first) {
-        f->exchanged = c->exchanges = true;
-        held += f->hardware->exchange_peer_bytes * (uint64_t)(c->count - 1);
+    if (!c->exchanges) {
+        uint64_t held = exchange_bytes(g);
+        c->exchanges = true;
+        f->exchanged = f->exchanged || !c->copies;
         if (hold(f, held, reterr) != 0)
             return -1;
     }
     return f->filler->ops->begin(f->filler, reterr);
+}
+
+static double busy(struct rehearsal_group *g, double seconds)
+{
+    g->fabric->busy_seconds += seconds;
+    return seconds;
+}
+
+static double ring_seconds(struct rehearsal_group *g, uint64_t bytes, bool sums)
+{
+    return busy(g, wire_ring_seconds(&g->wire, bytes, sums));
 }
 
 static int copy_alone(struct rehearsal_group *g, void *to, const void *from, uint64_t bytes,
@@ -198,7 +241,7 @@ static int gather(struct group *g, const void *send, void *recv, uint64_t bytes_
         return copy_alone(group, recv, send, bytes_per_rank, reterr);
     if (begin_ring(group, reterr) != 0 ||
         filler->ops->fill(filler, recv, bytes, send, bytes_per_rank,
-                          wire_ring_seconds(&group->wire, bytes_per_rank), reterr) != 0)
+                          ring_seconds(group, bytes_per_rank, false), reterr) != 0)
         return -1;
     return filler->ops->end(filler, ret, reterr);
 }
@@ -234,7 +277,7 @@ static int scatter(struct group *g, const void *send, void *recv, uint64_t eleme
         return copy_alone(group, recv, send, bytes, reterr);
     if (begin_ring(group, reterr) != 0 ||
         filler->ops->sum(filler, recv, send, elements, g->info.count, dtype,
-                         wire_ring_seconds(&group->wire, bytes), reterr) != 0)
+                         ring_seconds(group, bytes, true), reterr) != 0)
         return -1;
     return filler->ops->end(filler, ret, reterr);
 }
@@ -264,7 +307,8 @@ static int all_reduce(struct group *g, void *values, uint64_t elements, enum dty
         return 0;
     if (begin_ring(group, reterr) != 0 ||
         filler->ops->scale(filler, values, elements, g->info.count, dtype,
-                           2 * wire_ring_seconds(&group->wire, slice), reterr) != 0)
+                           ring_seconds(group, slice, true) + ring_seconds(group, slice, false),
+                           reterr) != 0)
         return -1;
     return filler->ops->end(filler, NULL, reterr);
 }
@@ -318,9 +362,11 @@ static int exchange(struct group *g, const void *send, const int64_t *send_rows,
     if (is_alone(g))
         return copy_alone(group, recv, send, (uint64_t)send_rows[0] * row_bytes, reterr);
     const struct own_rows own = count_rows(group, send_rows, recv_rows, row_bytes, &bytes);
+    bool copies = group->communicator->copies;
+    double seconds = busy(group, wire_exchange_seconds(&group->wire, &bytes, copies));
     if (begin_exchange(group, reterr) != 0 ||
-        filler->ops->fill(filler, recv, own.received, send, own.sent,
-                          wire_exchange_seconds(&group->wire, &bytes), reterr) != 0 ||
+        (copies ? filler->ops->carry : filler->ops->fill)(filler, recv, own.received, send,
+                                                          own.sent, seconds, reterr) != 0 ||
         filler->ops->copy(filler, (char *)recv + own.to, (const char *)send + own.from, own.bytes,
                           reterr) != 0)
         return -1;
@@ -364,7 +410,7 @@ static int gather_blocks(struct group *g, const void *send, void *recv, uint64_t
     if (is_alone(g))
         return place_blocks(group, send, recv, block_bytes, blocks, places, reterr);
     if (begin_ring(group, reterr) != 0 ||
-        filler->ops->fill(filler, recv, whole, send, own, wire_ring_seconds(&group->wire, own),
+        filler->ops->fill(filler, recv, whole, send, own, ring_seconds(group, own, false),
                           reterr) != 0 ||
         place_blocks(group, send, recv, block_bytes, blocks, places, reterr) != 0)
         return -1;
@@ -450,6 +496,13 @@ static void close_fabric(struct fabric *f)
     free(fabric);
 }
 
+static double busy_seconds(struct fabric *f)
+{
+    double ret = fabric_of(f)->busy_seconds;
+    fabric_of(f)->busy_seconds = 0;
+    return ret;
+}
+
 static const struct fabric_ops rehearsal_ops = {
     .name = "rehearsal",
     .group_open = group_open,
@@ -470,6 +523,8 @@ static const struct fabric_ops rehearsal_ops = {
     .reduce_blocks = reduce_blocks,
     .all_to_all_rows_start = all_to_all_rows_start,
     .reduce_scatter_start = reduce_scatter_start,
+    .group_open_copies = group_open_copies,
+    .busy_seconds = busy_seconds,
 };
 
 uint64_t fabric_rehearsal_communicator_bytes(const struct fabric *f)

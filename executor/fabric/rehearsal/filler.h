@@ -22,6 +22,9 @@ struct filler_ops {
     /* to[i] = from[i % from_bytes], over `seconds`; from_bytes 0: zeros. */
     int (*fill)(struct filler *filler, void *to, uint64_t bytes, const void *from,
                 uint64_t from_bytes, double seconds, struct diag_list *reterr);
+    /* The same by copies from memory to memory, which leave the multiprocessors alone. */
+    int (*carry)(struct filler *filler, void *to, uint64_t bytes, const void *from,
+                 uint64_t from_bytes, double seconds, struct diag_list *reterr);
     /* to[i] = sum over s < slices of from[s * elements + i], in fp32, over `seconds`. */
     int (*sum)(struct filler *filler, void *to, const void *from, uint64_t elements, int slices,
                enum dtype dtype, double seconds, struct diag_list *reterr);

@@ -156,6 +156,7 @@ struct filler *filler_host_open(void)
         .wait = wait_for,
         .copy = copy,
         .fill = fill,
+        .carry = fill,
         .sum = sum,
         .scale = scale,
         .hold = hold,

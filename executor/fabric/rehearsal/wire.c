@@ -30,11 +30,19 @@ static double network_rate(const struct hardware *h)
     return h->network_bytes_per_second * h->network_efficiency;
 }
 
-double wire_ring_seconds(const struct wire *wire, uint64_t bytes)
+/* Facts that a machine need not have stand for another when they are 0. */
+static double fact(double value, double otherwise)
+{
+    return value > 0 ? value : otherwise;
+}
+
+double wire_ring_seconds(const struct wire *wire, uint64_t bytes, bool sums)
 {
     const struct hardware *h = wire->hardware;
+    double reached =
+        sums ? fact(h->scatter_efficiency, h->gather_efficiency) : h->gather_efficiency;
     double passing = (double)bytes * (wire->members - 1);
-    double link = seconds_at(passing, h->link_bytes_per_second * h->gather_efficiency);
+    double link = seconds_at(passing, h->link_bytes_per_second * reached);
     double network = 0;
 
     if (passing <= 0)
@@ -44,14 +52,17 @@ double wire_ring_seconds(const struct wire *wire, uint64_t bytes)
     return h->collective_latency_seconds + longer(link, network);
 }
 
-double wire_exchange_seconds(const struct wire *wire, const struct wire_rows *bytes)
+double wire_exchange_seconds(const struct wire *wire, const struct wire_rows *bytes, bool copies)
 {
     const struct hardware *h = wire->hardware;
+    double sms = h->exchange_efficiency;
+    double reached = copies ? fact(h->copy_exchange_efficiency, sms) : sms;
     double near = longer((double)bytes->near_sent, (double)bytes->near_received);
     double far = longer((double)bytes->far_sent, (double)bytes->far_received);
-    double link = seconds_at(near, h->link_bytes_per_second * h->exchange_efficiency);
+    double link = seconds_at(near, h->link_bytes_per_second * reached);
 
     if (near <= 0 && far <= 0)
         return 0;
-    return h->collective_latency_seconds + longer(link, seconds_at(far, network_rate(h)));
+    return fact(h->exchange_latency_seconds, h->collective_latency_seconds) +
+           longer(link, seconds_at(far, network_rate(h)));
 }
