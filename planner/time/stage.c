@@ -166,9 +166,23 @@ static double reduce_seconds(const struct budget_input *in, const struct element
            gather_seconds(h, expert, gathered * part->expert);
 }
 
+/* AdamW is called for each tensor, the norm for each part of a unit: of a layer about ten dense
+ * tensors, and three an expert. */
+static double optimizer_calls(const struct budget_input *in, const struct stage_sums *stage,
+                              const struct elements *part)
+{
+    double local = (double)in->model->moe.experts / in->choices->layout.ep, ret = 2;
+    for (int mixer = 0; mixer < MIXER_COUNT; mixer++)
+        for (int ffn = 0; ffn < FFN_COUNT; ffn++) {
+            double layers = stage->layers[mixer][ffn][0] + stage->layers[mixer][ffn][1];
+            ret += layers * (2 + 10 / part->n + (ffn == FFN_MOE ? 3 * local / part->e : 0));
+        }
+    return ret;
+}
+
 /* Master and moments read and written, 24; the gradient read, twice with its norm; the weight
  * written, 2. From host memory, master and moments come while others go. */
-static double optimizer_seconds(const struct budget_input *in, const struct elements *part)
+static double update_seconds(const struct budget_input *in, const struct elements *part)
 {
     const struct hardware *h = in->hardware;
     double grad = (double)dtype_bytes(in->choices->primitives.grad_dtype);
@@ -181,14 +195,24 @@ static double optimizer_seconds(const struct budget_input *in, const struct elem
     return over((26 + grad) * part->updated, h->host_link_bytes_per_second);
 }
 
+static double optimizer_seconds(const struct step_terms *t, const struct stage_sums *stage,
+                                const struct elements *part)
+{
+    double calls = optimizer_calls(t->in, stage, part);
+    double device = calls * t->machine->kernel + update_seconds(t->in, part);
+    double host = calls * t->machine->launch;
+    return device > host ? device : host;
+}
+
 /* What comes once a step: gradients zeroed at its start; reduced, and weights updated, at its end.
  */
-static void end_of_step(const struct step_terms *t, const struct elements *part, double *item)
+static void end_of_step(const struct step_terms *t, const struct stage_sums *stage,
+                        const struct elements *part, double *item)
 {
     double grad = (double)dtype_bytes(t->in->choices->primitives.grad_dtype);
     item[TIME_ELEMENTWISE] = grad * part->gradients * t->machine->moved_byte;
     item[TIME_REDUCE] = reduce_seconds(t->in, part);
-    item[TIME_OPTIMIZER] = optimizer_seconds(t->in, part);
+    item[TIME_OPTIMIZER] = optimizer_seconds(t, stage, part);
 }
 
 /* The slowest stage paces the pipeline; the end of the step is that of the stage with the most. */
@@ -200,7 +224,7 @@ void step_sums_add(const struct step_terms *terms, const struct stage_sums *stag
     double item[TIME_ITEM_COUNT] = { 0 };
     elements_init(terms->in, stage, &part);
     stage_pass(terms, stage, &part, &pass);
-    end_of_step(terms, &part, item);
+    end_of_step(terms, stage, &part, item);
     double seconds = pass_seconds(&pass), end = item[TIME_REDUCE] + item[TIME_OPTIMIZER];
     if (!sums->any || seconds > sums->slowest_seconds) {
         sums->slowest_seconds = seconds;

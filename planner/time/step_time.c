@@ -45,9 +45,18 @@ static void note_gather(const struct budget_input *in, const struct kind_seconds
     ret->compute_seconds_per_unit = kind->forward;
 }
 
+/* Rows received in a layer, on average. */
+static uint64_t measured_rows(const struct measured_rank *rank)
+{
+    double sum = 0;
+    for (size_t i = 0; i < rank->routed_count; i++)
+        sum += (double)rank->routed[i].rows_received;
+    return rank->routed_count > 0 ? (uint64_t)(sum / (double)rank->routed_count) : 0;
+}
+
 static void step_init(const struct budget_input *in, struct step *step, struct step_time *ret)
 {
-    uint64_t received = dispatch_rows(in, -1).point;
+    uint64_t received = in->measured ? measured_rows(in->measured) : dispatch_rows(in, -1).point;
     memset(step, 0, sizeof *step);
     step->terms.in = in;
     step->terms.machine = &step->machine;
