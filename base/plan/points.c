@@ -250,8 +250,9 @@ char *point_describe(const struct point *p, char *ret, size_t size)
     if (p->experts > 0)
         text_append(ret, size, &used, " %d experts,", p->experts);
     if (p->m > 0)
-        text_append(ret, size, &used, " %lld x %lld x %lld", (long long)p->m, (long long)p->n,
-                    (long long)p->k);
+        text_append(ret, size, &used, " %lld x %lld", (long long)p->m, (long long)p->n);
+    if (p->k > 0)
+        text_append(ret, size, &used, " x %lld", (long long)p->k);
     if (p->tokens > 0)
         text_append(ret, size, &used, " %lld tokens, %d/%d x %d", (long long)p->tokens, p->heads,
                     p->kv_heads, p->head_dim);

@@ -36,7 +36,7 @@ extern const char *const point_kind_names[POINT_KIND_COUNT];
 struct point {
     enum point_kind kind;
     char name[32];   /* of the operation, or of who holds the bytes */
-    int64_t m, n, k; /* products; m: the rows of all experts */
+    int64_t m, n, k; /* products; m: the rows of all experts. passes: rows, width */
     int experts;     /* local ones */
     int heads, kv_heads, head_dim;
     int64_t tokens; /* attention: queries, and keys that the last of them sees */

@@ -43,9 +43,9 @@ bool bench_wants(const struct bench *b, double flops, double bytes);
 /* One file a kind of measurement; each leaves the block clear. */
 int bench_products(struct bench *b);
 int bench_experts(struct bench *b);
-/* Head dims 128 first: what the libraries load for a usual step has been loaded when they are
- * done. */
-int bench_attention(struct bench *b, int head_dim);
+/* Of head dim 128 or of all others: once the usual ones are done, the libraries have loaded what a
+ * step needs. */
+int bench_attention(struct bench *b, bool usual);
 int bench_elementwise(struct bench *b);
 int bench_optimizer(struct bench *b);
 int bench_host_link(struct bench *b);

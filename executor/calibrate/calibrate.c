@@ -2,12 +2,12 @@
 
 static int attention_usual(struct bench *b)
 {
-    return bench_attention(b, 128);
+    return bench_attention(b, true);
 }
 
 static int attention_others(struct bench *b)
 {
-    return bench_attention(b, 64) == 0 ? bench_attention(b, 256) : -1;
+    return bench_attention(b, false);
 }
 
 /* In this order: what libraries hold is asked once a usual step's kernels have run, and before any

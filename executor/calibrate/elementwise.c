@@ -251,7 +251,10 @@ static int prepare(struct bench *b, struct pass *p)
 static int measure(struct bench *b, struct pass *p)
 {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct point point = { .kind = POINT_ELEMENTWISE, .bytes = cases[i].bytes(p) };
+        struct point point = { .kind = POINT_ELEMENTWISE,
+                               .m = p->shape.rows,
+                               .n = p->shape.hidden,
+                               .bytes = cases[i].bytes(p) };
         (void)text_copy(point.name, sizeof point.name, cases[i].name);
         if (bench_wants(b, 0, point.bytes) && bench_time(b, cases[i].run, p, false, &point) != 0)
             return -1;

@@ -42,7 +42,7 @@ static void collect(struct groups *g, double half)
     g->points = 0;
     for (int d = 0; d < DIRECTIONS; d++)
         for (int w = 0; w < WIDTHS; w++)
-            g->group[d][w].rows = (struct fit_rows){ .columns = 1 };
+            g->group[d][w].rows = (struct fit_rows){ .columns = 1, .least = { g->in->host } };
     for (size_t i = 0; i < points->count; i++) {
         const struct point *p = &points->points[i];
         bool forward = p->kind == POINT_ATTENTION_FORWARD;

@@ -4,7 +4,7 @@
 
 static int fit_rings(const struct form_input *in, struct calibration *ret, struct diag_list *reterr)
 {
-    struct fit_rows rows = { .columns = 3 };
+    struct fit_rows rows = { .columns = 3, .least = { 0, in->host, in->host } };
     struct fit fit = { 0 };
     size_t index[FIT_MAX_ROWS];
     for (size_t i = 0; i < in->points->count && rows.count < FIT_MAX_ROWS; i++) {
@@ -42,7 +42,7 @@ static const struct exchange_form exchanges[] = {
 static int fit_exchange(const struct form_input *in, const struct exchange_form *form,
                         struct calibration *ret, struct diag_list *reterr)
 {
-    struct fit_rows rows = { .columns = 2 };
+    struct fit_rows rows = { .columns = 2, .least = { 0, in->host } };
     struct fit fit = { 0 };
     size_t index[FIT_MAX_ROWS];
     for (size_t i = 0; i < in->points->count && rows.count < FIT_MAX_ROWS; i++) {

@@ -5,6 +5,9 @@
 #include <stdbool.h>
 #include <string.h>
 
+/* Weights follow the predictions, which follow the weights: they settle within a few rounds. */
+enum { ROUNDS = 20 };
+
 void fit_add(struct fit_rows *rows, const double *x, double seconds)
 {
     if (rows->count == FIT_MAX_ROWS)
@@ -13,13 +16,17 @@ void fit_add(struct fit_rows *rows, const double *x, double seconds)
     rows->seconds[rows->count++] = seconds;
 }
 
+/* What is fitted above the bounds: rows times weights, columns over their largest value. */
 struct problem {
+    const struct fit_rows *rows;
+    double weight[FIT_MAX_ROWS], scale[FIT_MAX_COLUMNS];
+    int used[FIT_MAX_COLUMNS], used_count;
     gsl_matrix *x, *covariance;
     gsl_vector *y, *c;
     gsl_multifit_linear_workspace *work;
 };
 
-static void problem_close(struct problem *p)
+static void solver_close(struct problem *p)
 {
     gsl_matrix_free(p->x);
     gsl_matrix_free(p->covariance);
@@ -28,50 +35,101 @@ static void problem_close(struct problem *p)
     gsl_multifit_linear_free(p->work);
 }
 
-static int problem_open(struct problem *p, size_t rows, size_t columns)
+static int solver_open(struct problem *p)
 {
-    *p = (struct problem){ .x = gsl_matrix_alloc(rows, columns),
-                           .covariance = gsl_matrix_alloc(columns, columns),
-                           .y = gsl_vector_alloc(rows),
-                           .c = gsl_vector_alloc(columns),
-                           .work = gsl_multifit_linear_alloc(rows, columns) };
+    size_t rows = p->rows->count, columns = (size_t)p->used_count;
+    p->x = gsl_matrix_alloc(rows, columns);
+    p->covariance = gsl_matrix_alloc(columns, columns);
+    p->y = gsl_vector_alloc(rows);
+    p->c = gsl_vector_alloc(columns);
+    p->work = gsl_multifit_linear_alloc(rows, columns);
     return p->x && p->covariance && p->y && p->c && p->work ? 0 : -1;
 }
 
-/* Every column over its largest relative value, so that none is lost beside the others. */
-static double scale_of(const struct fit_rows *rows, int column)
+static double predicted(const struct fit_rows *rows, const double *coefficient, size_t row)
+{
+    double sum = 0;
+    for (int j = 0; j < rows->columns; j++)
+        sum += coefficient[j] * rows->x[row][j];
+    return sum;
+}
+
+/* The largest of a column, so that none is lost beside the others. */
+static double scale_of(const struct problem *p, int column)
 {
     double most = 0;
-    for (size_t i = 0; i < rows->count; i++) {
-        double value = fabs(rows->x[i][column]) / rows->seconds[i];
+    for (size_t i = 0; i < p->rows->count; i++) {
+        double value = fabs(p->rows->x[i][column]) * p->weight[i];
         most = value > most ? value : most;
     }
     return most;
 }
 
-/* The columns of `used`; the coefficients of the others are 0. Returns 0, or -1 where they cannot
- * be told apart. */
-static int solve_some(const struct fit_rows *rows, const int *used, int count, struct fit *ret)
+static void fill(struct problem *p)
 {
-    struct problem p;
-    double scale[FIT_MAX_COLUMNS], chi;
-    size_t rank = 0;
-    int status = problem_open(&p, rows->count, (size_t)count);
-    for (int j = 0; j < count && status == 0; j++) {
-        scale[j] = scale_of(rows, used[j]);
-        status = scale[j] > 0 ? 0 : -1;
-        for (size_t i = 0; i < rows->count && status == 0; i++)
-            gsl_matrix_set(p.x, i, (size_t)j, rows->x[i][used[j]] / rows->seconds[i] / scale[j]);
+    const struct fit_rows *rows = p->rows;
+    for (size_t i = 0; i < rows->count; i++) {
+        double above = rows->seconds[i] - predicted(rows, rows->least, i);
+        gsl_vector_set(p->y, i, above * p->weight[i]);
+        for (int j = 0; j < p->used_count; j++)
+            gsl_matrix_set(p->x, i, (size_t)j, rows->x[i][p->used[j]] * p->weight[i] / p->scale[j]);
     }
+}
+
+/* The used columns; the coefficients of the others are at their bounds. -1 where they cannot be
+ * told apart. */
+static int solve_used(struct problem *p, struct fit *ret)
+{
+    double chi;
+    size_t rank = 0, columns = (size_t)p->used_count;
+    for (int j = 0; j < p->used_count; j++) {
+        p->scale[j] = scale_of(p, p->used[j]);
+        if (!(p->scale[j] > 0))
+            return -1;
+    }
+    int status = solver_open(p);
     if (status == 0) {
-        gsl_vector_set_all(p.y, 1);
-        status = gsl_multifit_linear_tsvd(p.x, p.y, 1e-9, p.c, p.covariance, &chi, &rank, p.work);
+        fill(p);
+        status =
+            gsl_multifit_linear_tsvd(p->x, p->y, 1e-9, p->c, p->covariance, &chi, &rank, p->work);
     }
-    memset(ret->coefficient, 0, sizeof ret->coefficient);
-    for (int j = 0; j < count && status == 0; j++)
-        ret->coefficient[used[j]] = gsl_vector_get(p.c, (size_t)j) / scale[j];
-    problem_close(&p);
-    return status == 0 && rank == (size_t)count ? 0 : -1;
+    memcpy(ret->coefficient, p->rows->least, sizeof ret->coefficient);
+    for (int j = 0; j < p->used_count && status == 0; j++)
+        ret->coefficient[p->used[j]] += gsl_vector_get(p->c, (size_t)j) / p->scale[j];
+    solver_close(p);
+    return status == 0 && rank == columns ? 0 : -1;
+}
+
+/* Leaves the coefficient out that is the furthest below its bound, judged by its share of the
+ * times; false: none is. */
+static bool drop_lowest(struct problem *p, const struct fit *fit)
+{
+    double least = 0;
+    int at = -1;
+    for (int j = 0; j < p->used_count; j++) {
+        double above = fit->coefficient[p->used[j]] - p->rows->least[p->used[j]];
+        if (above * p->scale[j] < least) {
+            least = above * p->scale[j];
+            at = j;
+        }
+    }
+    for (int j = at; at >= 0 && j + 1 < p->used_count; j++)
+        p->used[j] = p->used[j + 1];
+    p->used_count -= at >= 0;
+    return at >= 0;
+}
+
+static int solve_weighted(struct problem *p, struct fit *ret)
+{
+    p->used_count = p->rows->columns;
+    for (int j = 0; j < p->used_count; j++)
+        p->used[j] = j;
+    do {
+        memcpy(ret->coefficient, p->rows->least, sizeof ret->coefficient);
+        if (p->used_count > 0 && solve_used(p, ret) != 0)
+            return -1;
+    } while (drop_lowest(p, ret));
+    return 0;
 }
 
 void fit_judge(const struct fit_rows *rows, struct fit *fit)
@@ -80,9 +138,7 @@ void fit_judge(const struct fit_rows *rows, struct fit *fit)
     fit->worst = 0;
     fit->worst_row = 0;
     for (size_t i = 0; i < rows->count; i++) {
-        double sum = 0;
-        for (int j = 0; j < rows->columns; j++)
-            sum += fit->coefficient[j] * rows->x[i][j];
+        double sum = predicted(rows, fit->coefficient, i);
         double error = fabs(sum - rows->seconds[i]) / rows->seconds[i];
         squares += error * error;
         if (error > fit->worst) {
@@ -93,35 +149,22 @@ void fit_judge(const struct fit_rows *rows, struct fit *fit)
     fit->rms = rows->count > 0 ? sqrt(squares / (double)rows->count) : 0;
 }
 
-/* Leaves the most negative coefficient out, judged by its share of the times; false: none is. */
-static bool drop_negative(const struct fit_rows *rows, const struct fit *fit, int *used, int *count)
-{
-    double least = 0;
-    int at = -1;
-    for (int j = 0; j < *count; j++) {
-        double share = fit->coefficient[used[j]] * scale_of(rows, used[j]);
-        if (share < least) {
-            least = share;
-            at = j;
-        }
-    }
-    for (int j = at; at >= 0 && j + 1 < *count; j++)
-        used[j] = used[j + 1];
-    *count -= at >= 0;
-    return at >= 0;
-}
-
 int fit_solve(const struct fit_rows *rows, struct fit *ret, struct diag_list *reterr)
 {
-    int used[FIT_MAX_COLUMNS], count = rows->columns;
-    for (int j = 0; j < count; j++)
-        used[j] = j;
-    do {
-        if (count == 0 || rows->count < (size_t)count || solve_some(rows, used, count, ret) != 0)
+    struct problem p = { .rows = rows };
+    bool enough = rows->count >= (size_t)rows->columns;
+    for (size_t i = 0; i < rows->count; i++)
+        p.weight[i] = 1 / rows->seconds[i];
+    for (int round = 0; round < ROUNDS; round++) {
+        if (!enough || solve_weighted(&p, ret) != 0)
             return diag_error(reterr, (struct pos){ 0 },
                               "%zu points do not settle the %d numbers of their form", rows->count,
                               rows->columns);
-    } while (drop_negative(rows, ret, used, &count));
+        for (size_t i = 0; i < rows->count; i++) {
+            double t = rows->seconds[i], sum = predicted(rows, ret->coefficient, i);
+            p.weight[i] = 1 / sqrt(t * (sum > t / 100 ? sum : t / 100));
+        }
+    }
     fit_judge(rows, ret);
     return 0;
 }

@@ -1,5 +1,6 @@
-/* fit.h - least squares of times: t = sum of c_j x_j with c_j >= 0, each row weighted by its own
- * time, so that a residual is relative. Knows nothing of what the columns mean. */
+/* fit.h - least squares of times: t = sum of c_j x_j with c_j >= least_j, of residuals relative to
+ * the geometric mean of time and prediction, so that twice as long and half as long count alike.
+ * Knows nothing of what the columns mean. */
 #ifndef RANKFIT_PLANNER_CALIBRATE_FIT_H
 #define RANKFIT_PLANNER_CALIBRATE_FIT_H
 
@@ -13,6 +14,7 @@ enum { FIT_MAX_COLUMNS = 4, FIT_MAX_ROWS = 512 };
 struct fit_rows {
     size_t count;
     int columns;
+    double least[FIT_MAX_COLUMNS]; /* lower bounds of the coefficients */
     double x[FIT_MAX_ROWS][FIT_MAX_COLUMNS], seconds[FIT_MAX_ROWS];
 };
 
@@ -25,8 +27,8 @@ struct fit {
 /* Rows beyond the room are left out. */
 void fit_add(struct fit_rows *rows, const double *x, double seconds);
 
-/* A coefficient that would be negative is 0 and the others are fitted without it. -1 with a
- * diagnostic: fewer rows than columns, or rows that do not tell the columns apart. */
+/* A coefficient that would be below its bound is at it and the others are fitted beside it. -1 with
+ * a diagnostic: fewer rows than columns, or rows that do not tell the columns apart. */
 int fit_solve(const struct fit_rows *rows, struct fit *ret, struct diag_list *reterr);
 
 /* Residuals of coefficients that are given. */

@@ -10,7 +10,7 @@
 struct form_input {
     const struct points *points;
     double flops, memory, link; /* a second */
-    bool host;
+    bool host;                  /* whose peaks are the best measured, so that nothing is faster */
     int ring_channels;
 };
 

@@ -16,7 +16,7 @@ static const struct product_form forms[] = {
 static int fit_form(const struct form_input *in, const struct product_form *form,
                     struct calibration *ret, struct diag_list *reterr)
 {
-    struct fit_rows rows = { .columns = 3 };
+    struct fit_rows rows = { .columns = 3, .least = { 0, in->host, 0 } };
     struct fit fit = { 0 };
     size_t index[FIT_MAX_ROWS];
     for (size_t i = 0; i < in->points->count && rows.count < FIT_MAX_ROWS; i++) {
