@@ -43,7 +43,7 @@ struct point {
     int ranks;      /* of a collective */
     double bytes;   /* read plus written; of a collective, over the wire from or to one rank */
     double flops;   /* 2 m n k; attention causal, backward at 2.5 x the forward's */
-    double seconds; /* median */
+    double seconds; /* median; on processors the second fastest */
     int repeats;
 };
 

@@ -55,6 +55,10 @@ int bench_launch(struct bench *b);
 int bench_communicators(struct bench *b);
 int bench_libraries(struct bench *b);
 int bench_collectives(struct bench *b);
+int bench_copies(struct bench *b);
+
+/* Whether any rank says so; every rank asks. */
+int bench_any(struct bench *b, bool mine, bool *ret);
 
 /* Seconds of a clock that only moves forward. */
 double bench_clock(void);

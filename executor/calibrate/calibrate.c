@@ -27,6 +27,7 @@ static const struct {
     { "host link", bench_host_link },
     { "communicators", bench_communicators },
     { "collectives", bench_collectives },
+    { "exchanges by copies", bench_copies },
 };
 
 int calibrate(const struct calibration *calibration, struct points *ret, struct diag_list *reterr)
