@@ -98,18 +98,40 @@ static void stage_sums_init(const struct budget_input *in, const struct stage *s
     }
 }
 
+/* FLOPs a token of a layer's last products, which a replay leaves out: 2 x width x hidden. */
+static double last_products(const struct model *m, enum ffn ffn)
+{
+    double expert = (double)m->moe.top_k * m->moe.width + m->moe.shared_width;
+    return 2.0 * m->hidden * (ffn == FFN_MOE ? expert : (double)m->dense_width);
+}
+
+/* The convention's, less what no replay runs, and with what strips run twice. */
+static void hardware_flops(const struct budget_input *in, struct model_flops *ret)
+{
+    const struct layout *l = &in->choices->layout;
+    const struct primitives *p = &in->choices->primitives;
+    double left_out = 0;
+    int replayed = 0;
+    for (int s = 0, first = 0; s < l->pp; first += l->stage_layers[s++]) {
+        int all = l->stage_layers[s], most = p->recompute_layers;
+        int count = p->recompute != RECOMPUTE_FULL               ? 0
+                    : most == RECOMPUTE_ALL_LAYERS || most > all ? all
+                                                                 : most;
+        for (int i = first; i < first + count; i++)
+            left_out += last_products(in->model, (enum ffn)in->model->layer_ffn[i]);
+        replayed += count;
+    }
+    model_flops_per_token(in->model, in->seq_tokens, replayed, ret);
+    ret->hardware -= left_out;
+    if (p->vocab_strip > 0)
+        ret->hardware += 2.0 * in->model->hidden * (double)in->model->vocab;
+}
+
 static void rates(const struct budget_input *in, struct step_time *ret)
 {
     const struct layout *l = &in->choices->layout;
     struct model_flops flops;
-    int replayed = 0;
-    for (int s = 0; s < l->pp && in->choices->primitives.recompute == RECOMPUTE_FULL; s++) {
-        int first = in->choices->primitives.recompute_layers, all = l->stage_layers[s];
-        replayed += first == RECOMPUTE_ALL_LAYERS || first > all ? all : first;
-    }
-    model_flops_per_token(in->model, in->seq_tokens, replayed, &flops);
-    if (in->choices->primitives.vocab_strip > 0) /* each strip's logits are made twice */
-        flops.hardware += 2.0 * in->model->hidden * (double)in->model->vocab;
+    hardware_flops(in, &flops);
     double tokens = (double)in->seq_tokens * l->micro_batch * layout_dp(l) * l->micro_batches;
     double rate = over(tokens, ret->seconds * layout_world(l));
     ret->tokens_per_second_per_gpu = rate;
