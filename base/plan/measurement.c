@@ -105,6 +105,8 @@ json_t *measurement_to_json(const struct measurement *m)
                                "plan_digest", m->plan_digest, "backend", m->backend, "device",
                                m->device, "versions", m->versions, "steps", m->steps);
     json_t *ranks = json_array();
+    if (m->traced)
+        json_object_set_new(object, "traced", json_true());
     if (m->rehearsed_world > 0)
         json_object_set_new(object, "rehearsal", rehearsal_to_json(m->rehearsed_world));
     for (size_t i = 0; i < m->rank_count; i++)
@@ -342,6 +344,7 @@ int measurement_load(const char *path, struct measurement *ret, struct diag_list
         read_name(root, "versions", ret->versions, sizeof ret->versions, reterr);
         read_int(root, "steps", &ret->steps, reterr);
         read_rehearsal(root, ret, reterr);
+        (void)node_bool(root, "traced", &ret->traced, reterr);
         read_ranks(root, ret, reterr);
     }
     tree_done(&tree);

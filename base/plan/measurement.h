@@ -35,13 +35,13 @@ extern const char *const phase_time_names[PHASE_TIME_COUNT];
  * otherwise. */
 struct measured_rank {
     int rank;
-    uint64_t arena_live_bytes;           /* high-water of live bytes */
-    uint64_t arena_extent_bytes;         /* reserved after packing */
-    uint64_t device_bytes;               /* the device's own figure; 0 on the host */
-    uint64_t modelled_bytes; /* of it, taken by a rehearsal in the place of communicators */
-    uint64_t rss_bytes;                  /* peak resident set of the process */
-    char peak_phase[64];                 /* "backward micro-batch 0 layer 5" */
-    uint64_t item_bytes[ITEM_COUNT];     /* live at the peak */
+    uint64_t arena_live_bytes;       /* high-water of live bytes */
+    uint64_t arena_extent_bytes;     /* reserved after packing */
+    uint64_t device_bytes;           /* the device's own figure; 0 on the host */
+    uint64_t modelled_bytes;         /* of it, taken by a rehearsal in the place of communicators */
+    uint64_t rss_bytes;              /* peak resident set of the process */
+    char peak_phase[64];             /* "backward micro-batch 0 layer 5" */
+    uint64_t item_bytes[ITEM_COUNT]; /* live at the peak */
     uint64_t item_max_bytes[ITEM_COUNT]; /* own maximum */
     size_t routed_count;
     struct routed_rows *routed; /* one a layer and micro-batch */
@@ -54,6 +54,7 @@ struct measurement {
     struct pool pool;
     char plan_digest[20];
     char backend[16], device[128], versions[256];
+    bool traced;         /* a trace was taken, whose buffers are part of a device's figure */
     int rehearsed_world; /* 0: a run. Else one rank of so many was played: what peers send, how
                             long collectives take, what communicators hold is modelled, and losses
                             are no result */

@@ -8,7 +8,8 @@
 const char run_options_synopsis[] =
     "PLAN --measurement FILE [--data FILE] [--data-format bytes|u32]\n"
     "                    [--steps N] [--seed N] [--weights FILE|DIR] [--save FILE]\n"
-    "                    [--replay FILE] [--stall-timeout N] [--memory-limit BYTES] [--dump FILE]";
+    "                    [--replay FILE] [--stall-timeout N] [--memory-limit BYTES] [--dump FILE]\n"
+    "                    [--trace FILE]";
 
 const char run_options_usage[] =
     "  --measurement FILE   what was measured (YAML for .yaml and .yml, JSON otherwise)\n"
@@ -20,13 +21,15 @@ const char run_options_usage[] =
     "  --save FILE          trained weights in bf16 (safetensors)\n"
     "  --replay FILE        experts of each token: choices.LAYER (safetensors, I32), at every "
     "step\n"
-    "  --rank N             one process rehearses this rank: the others are not there, their part is\n"
+    "  --rank N             one process rehearses this rank: the others are not there, their part "
+    "is\n"
     "                       modelled\n"
     "  --replay-rows FILE   of a rehearsal: a measurement whose routed rows arrive again\n"
     "  --stall-timeout N    seconds without progress of a rank after which the run is ended (600)\n"
     "  --memory-limit N     bytes that a device has; on processors, all ranks of a machine\n"
     "  --calibrate FILE     no plan is run: the machine is measured, and its points written\n"
     "  --quick              with --calibrate: the small ones once, to see that all works\n"
+    "  --trace FILE         what each rank did when (JSON of chrome://tracing)\n"
     "  --dump FILE          gradients and final hidden states of the first step (safetensors)\n";
 
 enum option_type { OPTION_TEXT, OPTION_INT, OPTION_FLAG, OPTION_FORMAT };
@@ -53,6 +56,7 @@ static const struct option_row option_rows[] = {
     { "memory-limit", OPTION_INT, offsetof(struct run_options, memory_limit), 1, INT64_MAX },
     { "calibrate", OPTION_TEXT, offsetof(struct run_options, calibrate), 0, 0 },
     { "quick", OPTION_FLAG, offsetof(struct run_options, quick), 0, 0 },
+    { "trace", OPTION_TEXT, offsetof(struct run_options, trace), 0, 0 },
     { "dump", OPTION_TEXT, offsetof(struct run_options, dump), 0, 0 },
 };
 enum { OPTION_COUNT = sizeof option_rows / sizeof *option_rows };

@@ -33,6 +33,7 @@ struct run {
     struct rehearse rehearse; /* one rank of the plan's world alone, where asked for */
     struct fault fault;
     struct watch *watch;
+    struct trace *trace; /* NULL: nobody asks for one */
     struct diag_list errors;
 };
 
@@ -126,6 +127,8 @@ static bool question_is_wrong(struct run *run)
         (void)question_check_output(run->options.dump, &run->errors);
     if (run->options.save)
         (void)question_check_output(run->options.save, &run->errors);
+    if (run->options.trace)
+        (void)question_check_output(run->options.trace, &run->errors);
     return any_errors(run);
 }
 
@@ -151,6 +154,19 @@ static void keep_gradients(struct trainer *trainer, void *context)
     trainer->on_gradients = NULL;
 }
 
+static void open_trace(struct run *run)
+{
+    const struct program *program = run->program;
+    struct machine *machine = &run->machine;
+
+    run->trace = trace_open(&run->errors);
+    if (!run->trace ||
+        (program->trace_begin && program->trace_begin(machine, run->trace, &run->errors) != 0))
+        return;
+    machine->record.traced = true;
+    machine->observers.list[machine->observers.count++] = trace_observer(run->trace);
+}
+
 /* The machine, which may be wanting on some ranks only. */
 static bool machine_is_wanting(struct run *run)
 {
@@ -159,6 +175,8 @@ static bool machine_is_wanting(struct run *run)
     run->machine.memory_limit = (uint64_t)run->options.memory_limit;
     if (record_open(&run->record, &run->plan, (int)run->options.steps, &run->errors) == 0)
         (void)run->program->open(&run->machine, &run->errors);
+    if (run->options.trace && run->errors.errors == 0)
+        open_trace(run);
     run->record.machine = run->machine.record;
     run->record.machine.backend = run->program->backend;
     if (any_errors(run))
@@ -177,6 +195,7 @@ static void start(struct run *run)
         .on_phase = enter,
         .live_limit = run->machine.live_limit,
         .context = run,
+        .observers = run->machine.observers,
     };
 
     if (trainer_open_with(t, &run->plan, run->machine.fabric, run->machine.backend, &run->data,
@@ -239,6 +258,20 @@ static void train(struct run *run)
     }
 }
 
+static void write_trace(struct run *run)
+{
+    const struct program *program = run->program;
+
+    if (!run->trace)
+        return;
+    if (program->trace_end && program->trace_end(&run->machine, run->trace, &run->errors) != 0)
+        fail_all(run);
+    trace_settle(run->trace);
+    if (trace_write(run->trace, run->machine.fabric, run->options.trace, run->machine.record.device,
+                    run->plan.digest, &run->errors) != 0)
+        fail_all(run);
+}
+
 static void save(struct run *run)
 {
     if (!run->options.save)
@@ -251,6 +284,7 @@ static void save(struct run *run)
 static void finish(struct run *run)
 {
     watch_close(run->watch);
+    trace_close(run->trace);
     trainer_close(&run->trainer);
     record_close(&run->record);
     dump_done(&run->dump);
@@ -317,6 +351,7 @@ static enum status run_plan(struct run *run, int argc, char *const *argv)
         return STATUS_FAILED;
     start(run);
     train(run);
+    write_trace(run);
     save(run);
     return STATUS_DONE;
 }

@@ -7,16 +7,18 @@
 #include "executor/calibrate/calibrate.h"
 #include "executor/fabric/rehearsal/fabric_rehearsal.h"
 #include "executor/runtime/record.h"
+#include "executor/trace/trace.h"
 
 /* What the ranks compute on and talk through. */
 struct machine {
     struct fabric *fabric;
     struct backend *backend;
     struct record_machine record;
+    struct observers observers;              /* of the steps */
     const struct rehearsal_world *rehearsal; /* NULL: all ranks are there */
-    struct calibrate_device device; /* zeroed where there is none */
-    uint64_t memory_limit;          /* of a device, or of all ranks of a machine; 0: none */
-    uint64_t live_limit; /* out of open: what this rank's tensors may hold; 0: no limit */
+    struct calibrate_device device;          /* zeroed where there is none */
+    uint64_t memory_limit; /* of a device, or of all ranks of a machine; 0: none */
+    uint64_t live_limit;   /* out of open: what this rank's tensors may hold; 0: no limit */
 };
 
 struct program {
@@ -26,6 +28,10 @@ struct program {
     /* Fills in the backend and the record, and may put another fabric in the place of the one that
      * started the ranks. -1 with a diagnostic. */
     int (*open)(struct machine *machine, struct diag_list *reterr);
+    /* From here on what runs on the device is noted; until here it was, and belongs to the trace.
+     * NULL where the rank's thread does everything itself. */
+    int (*trace_begin)(struct machine *machine, struct trace *trace, struct diag_list *reterr);
+    int (*trace_end)(struct machine *machine, struct trace *trace, struct diag_list *reterr);
     /* When `errors` may come of a lack of memory: who holds what of it, in words of at most `size`
      * bytes. May be NULL. */
     bool (*tell_memory)(const struct machine *machine, const struct diag_list *errors,

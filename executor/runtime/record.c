@@ -140,6 +140,7 @@ static json_t *own_document(const struct record *record, const struct trainer *t
     struct measurement m = { .steps = record->steps,
                              .rank_count = 1,
                              .ranks = &rank,
+                             .traced = record->machine.traced,
                              .rehearsed_world = f->alone ? f->world : 0 };
     struct routed_rows *routed = calloc((size_t)record->passes, sizeof *routed);
 

@@ -8,6 +8,7 @@
 struct record_machine {
     const char *backend;
     char device[128], versions[256];
+    bool traced;
     /* Adds what the device itself says; NULL where there is none. */
     void (*add_device)(const void *context, struct measured_rank *rank);
     const void *context;

@@ -225,6 +225,13 @@ const struct option_info option_infos[OPTION_COUNT] = {
                        .type = OPTION_FLAG,
                        .in_recipe = true,
                        .help = "the small ones once: shows that all works, and measures nothing" },
+    [OPTION_TRACE] = { .name = "trace",
+                       .value = "FILE",
+                       .commands = FOR_RUN | FOR_REHEARSE,
+                       .type = OPTION_PATH,
+                       .in_recipe = true,
+                       .help = "write what each rank did when, for chrome://tracing and Perfetto: "
+                               "phases, layers, operations, on GPUs every kernel" },
     [OPTION_JSON] = { .name = "json",
                       .commands = FOR_ALL,
                       .type = OPTION_FLAG,

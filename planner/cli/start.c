@@ -71,15 +71,11 @@ int start_and_wait(const struct start *start, struct diag_list *reterr)
     static const struct {
         enum option_id id;
         const char *word;
-    } passed[] = { { OPTION_DATA, "--data" },
-                   { OPTION_DATA_FORMAT, "--data-format" },
-                   { OPTION_STEPS, "--steps" },
-                   { OPTION_SEED, "--seed" },
-                   { OPTION_SAVE, "--save" },
-                   { OPTION_WEIGHTS, "--weights" },
-                   { OPTION_REPLAY, "--replay" },
-                   { OPTION_STALL_TIMEOUT, "--stall-timeout" },
-                   { OPTION_REPLAY_ROWS, "--replay-rows" } };
+    } passed[] = { { OPTION_DATA, "--data" },     { OPTION_DATA_FORMAT, "--data-format" },
+                   { OPTION_STEPS, "--steps" },   { OPTION_SEED, "--seed" },
+                   { OPTION_SAVE, "--save" },     { OPTION_WEIGHTS, "--weights" },
+                   { OPTION_REPLAY, "--replay" }, { OPTION_STALL_TIMEOUT, "--stall-timeout" },
+                   { OPTION_TRACE, "--trace" },   { OPTION_REPLAY_ROWS, "--replay-rows" } };
     char *words[MAX_WORDS + 1] = { 0 };
     char ranks[RANK_TEXT], rank[RANK_TEXT], limit[BYTES_TEXT];
     int count = 0, child_status = 0;
