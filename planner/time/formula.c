@@ -9,22 +9,31 @@
 enum { TEXT = 32 };
 
 static const char *const how[TIME_ITEM_COUNT] = {
-    [TIME_MATMUL] = "dense matmul FLOPs of all passes / (dense bf16 peak x gemm_efficiency)",
-    [TIME_EXPERTS] = "6 x hidden x expert width a row and pass / (peak x expert_gemm_efficiency)",
+    [TIME_MATMUL] = "each product: gemm_call_seconds + 2 m n k / (peak x gemm_efficiency) + "
+                    "gemm_traffic_share x operands / memory rate",
+    [TIME_EXPERTS] = "2 products an expert in forward, 1 in a replay, 4 in backward: calls x "
+                     "expert_gemm_call_seconds + FLOPs / (peak x expert_gemm_efficiency) + "
+                     "operands",
     [TIME_ATTENTION] = "causal 2 x tokens x heads x head_dim x seq, backward 2.5 x, / peak reached",
     [TIME_LINEAR_ATTENTION] = "delta_rule_seconds_per_token x tokens x state, backward 2.7 x",
-    [TIME_ELEMENTWISE] = "bytes of the liveness tables written and read / memory rate reached",
-    [TIME_LOSS] =
-        "3 matmuls (in strips 4) of tokens x hidden x vocabulary / tp, and bytes of logits",
+    [TIME_ELEMENTWISE] = "bytes that each kernel reads and writes / memory rate reached, + "
+                         "elementwise_call_seconds a kernel",
+    [TIME_LOSS] = "3 products (in strips 4) of tokens x hidden x vocabulary / tp, with the head's "
+                  "weight and gradient moved once a tile, and bytes of logits",
     [TIME_EXPOSED_GATHER] = "unit gathers beyond the compute that hides them, and reduce-scatters",
-    [TIME_EXPOSED_EXCHANGE] = "2 exchanges a pass of rows x hidden x 2 B, less what chunks hide",
+    [TIME_EXPOSED_EXCHANGE] = "2 exchanges a pass (a replay 1) of rows x hidden x 2 B, less what "
+                              "chunks hide",
     [TIME_EXPOSED_CONTEXT] = "keys and values gathered or heads exchanged in every pass",
     [TIME_EXPOSED_TENSOR] = "4 collectives forward, 6 backward of tokens x hidden x 2 B a layer",
+    [TIME_EXPOSED_OFFLOAD] =
+        "checkpoints to the host and back / its link, beyond a layer's compute",
     [TIME_PIPELINE] = "one activation and one gradient a micro-batch to the neighbour",
     [TIME_BUBBLE] = "(pp - 1) / (vpp) micro-batches of the slowest stage",
     [TIME_REDUCE] = "gradients of replicas and shards reduced once a step",
-    [TIME_OPTIMIZER] = "master, moments, gradient and weight read and written / memory rate",
-    [TIME_HOST] = "kernels x launch_seconds beyond the computation they start",
+    [TIME_OPTIMIZER] = "master, moments, gradient and weight read and written / memory rate, + "
+                       "elementwise_call_seconds a tensor",
+    [TIME_HOST] = "what launches (launch_seconds, gemm_launch_seconds) and reads of routed counts "
+                  "leave the device without work",
 };
 
 void step_time_formula(const struct budget_input *in, const struct step_time *time,
@@ -51,6 +60,12 @@ void step_time_formula(const struct budget_input *in, const struct step_time *ti
                        l->micro_batches);
 }
 
+static bool runs_context(const struct primitives *p)
+{
+    return (p->context == CONTEXT_NONE || p->context == CONTEXT_ALLGATHER_KV) &&
+           p->linear_context == LINEAR_CONTEXT_NONE;
+}
+
 /* Efficiencies come measured with the hardware file; what rests on a schedule that no executor runs
  * is assumed. */
 enum basis step_time_basis(const struct budget_input *in, enum time_item item)
@@ -65,17 +80,19 @@ enum basis step_time_basis(const struct budget_input *in, enum time_item item)
     case TIME_OPTIMIZER:
         return l->tp > 1 || l->etp > 1 ? BASIS_ASSUMED : BASIS_MEASURED;
     case TIME_EXPOSED_EXCHANGE:
-        return in->choices->primitives.moe == MOE_PLAIN ? BASIS_MEASURED : BASIS_ASSUMED;
+        return in->choices->primitives.moe != MOE_CAPPED ? BASIS_MEASURED : BASIS_ASSUMED;
     case TIME_EXPOSED_GATHER:
     case TIME_REDUCE:
         return l->pp > 1 ? BASIS_ASSUMED : BASIS_MEASURED;
+    case TIME_EXPOSED_CONTEXT:
+        return runs_context(&in->choices->primitives) ? BASIS_MEASURED : BASIS_ASSUMED;
+    case TIME_HOST:
+        return BASIS_MEASURED;
     case TIME_BUBBLE:
         return BASIS_ARITHMETIC;
     case TIME_LINEAR_ATTENTION:
-    case TIME_EXPOSED_CONTEXT:
     case TIME_EXPOSED_TENSOR:
     case TIME_PIPELINE:
-    case TIME_HOST:
     case TIME_ITEM_COUNT:
         break;
     }

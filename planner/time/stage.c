@@ -101,6 +101,18 @@ static double unit_passes(const struct budget_input *in, const struct elements *
            buffer_bytes(part->expert, layout_expert_shards(l), grad);
 }
 
+/* A layer's input goes to the host while the layer computes, and comes back while the one above
+ * does. */
+static double exposed_offload(const struct budget_input *in, const struct kind_seconds *kind,
+                              int replayed)
+{
+    double bytes = 2.0 * (double)norm_tokens(in) * in->model->hidden;
+    double seconds = over(bytes, in->hardware->host_link_bytes_per_second);
+    if (!(in->choices->primitives.offload & OFFLOAD_CHECKPOINTS))
+        return 0;
+    return positive(seconds - kind->forward) + positive(seconds - kind->hiding[replayed]);
+}
+
 static void add_layers(const struct step_terms *t, const struct stage_sums *stage, enum mixer mixer,
                        enum ffn ffn, struct pass *ret)
 {
@@ -115,6 +127,7 @@ static void add_layers(const struct step_terms *t, const struct stage_sums *stag
         ret->item[TIME_EXPOSED_GATHER] +=
             count * exposed_unit(&t->in->choices->primitives, unit->gather, unit->scatter,
                                  kind->forward, kind->hiding[replayed]);
+        ret->item[TIME_EXPOSED_OFFLOAD] += count * exposed_offload(t->in, kind, replayed);
     }
 }
 
@@ -141,7 +154,8 @@ static void stage_pass(const struct step_terms *t, const struct stage_sums *stag
     ret->item[TIME_ELEMENTWISE] += unit_passes(in, part) * t->machine->moved_byte;
     struct ranks stages = { l->pp, layout_world(l) / l->pp };
     double bytes = 2.0 * (double)norm_tokens(in) * in->model->hidden;
-    ret->item[TIME_PIPELINE] = 2 * send_seconds(in->hardware, stages, bytes);
+    ret->item[TIME_PIPELINE] =
+        2 * (l->vpp > 1 ? l->vpp : 1) * send_seconds(in->hardware, stages, bytes);
 }
 
 static double reduce_seconds(const struct budget_input *in, const struct elements *part)

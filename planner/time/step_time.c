@@ -16,6 +16,7 @@ const char *const time_item_names[TIME_ITEM_COUNT] = {
     [TIME_EXPOSED_EXCHANGE] = "exposed_exchange",
     [TIME_EXPOSED_CONTEXT] = "exposed_context",
     [TIME_EXPOSED_TENSOR] = "exposed_tensor",
+    [TIME_EXPOSED_OFFLOAD] = "exposed_offload",
     [TIME_PIPELINE] = "pipeline",
     [TIME_BUBBLE] = "bubble",
     [TIME_REDUCE] = "reduce",

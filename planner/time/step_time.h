@@ -16,6 +16,7 @@ enum time_item {
     TIME_EXPOSED_EXCHANGE, /* dispatch and combine that do not hide */
     TIME_EXPOSED_CONTEXT,  /* KV gathers, head splits, state passing, reorder */
     TIME_EXPOSED_TENSOR,   /* tensor-parallel collectives */
+    TIME_EXPOSED_OFFLOAD,  /* checkpoints to and from host memory that do not hide */
     TIME_PIPELINE,         /* stage-to-stage transfers */
     TIME_BUBBLE,
     TIME_REDUCE, /* gradient reduction at the end of the step */
