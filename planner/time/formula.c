@@ -91,6 +91,7 @@ enum basis step_time_basis(const struct budget_input *in, enum time_item item)
     case TIME_BUBBLE:
         return BASIS_ARITHMETIC;
     case TIME_LINEAR_ATTENTION:
+    case TIME_EXPOSED_OFFLOAD:
     case TIME_EXPOSED_TENSOR:
     case TIME_PIPELINE:
     case TIME_ITEM_COUNT:
