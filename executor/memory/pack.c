@@ -1,134 +1,102 @@
 #include "executor/memory/pack.h"
 
 #include "base/checked.h"
+#include "executor/memory/pack_search.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
-/* Above this many items only the first order is tried, which keeps packing quadratic with a small
- * constant. */
-enum { PACK_TRY_ALL = 4096 };
+/* Comparisons that a packing may cost: some tenths of a second. */
+#define PACK_EFFORT UINT64_C(80000000)
+enum { PACK_PATIENCE = 20 };
 
-struct placed {
-    uint64_t offset, end;
-    uint32_t first, last;
+/* An extent that is as good as the least: what is above it would not show. */
+static uint64_t good_enough(uint64_t bytes)
+{
+    return add_sat(bytes, (UINT64_C(1) << 20) + (bytes >> 14));
+}
+
+static int compare_first(const void *left, const void *right)
+{
+    const struct pack_item *const *a = left, *const *b = right;
+    if ((*a)->first != (*b)->first)
+        return (*a)->first < (*b)->first ? -1 : 1;
+    return *a < *b ? -1 : *a > *b;
+}
+
+/* Items between two moments at which nothing is live: their packing is nobody else's business. A
+ * step's micro-batches are such runs, mostly alike. */
+struct run {
+    struct pack_item **items; /* by time */
+    size_t count;
 };
 
-/* An item's rank in the order of placing: higher keys first, ties in the order of taking. */
-struct ordered {
-    double key;
-    uint32_t index;
-};
-
-static double key_bytes(const struct pack_item *item)
+static struct run next_run(struct pack_item **items, size_t count)
 {
-    return (double)item->bytes;
-}
-
-static double key_lifetime(const struct pack_item *item)
-{
-    return (double)(item->last - item->first);
-}
-
-static double key_area(const struct pack_item *item)
-{
-    return (double)item->bytes * (double)(item->last - item->first);
-}
-
-static double key_time(const struct pack_item *item)
-{
-    return -(double)item->first;
-}
-
-static double (*const keys[])(const struct pack_item *item) = { key_bytes, key_area, key_lifetime,
-                                                                key_time };
-enum { KEY_COUNT = (int)(sizeof keys / sizeof keys[0]) };
-
-static int compare_ordered(const void *left, const void *right)
-{
-    const struct ordered *a = left, *b = right;
-    if (a->key != b->key)
-        return a->key > b->key ? -1 : 1;
-    return a->index < b->index ? -1 : a->index > b->index;
-}
-
-/* The smallest gap that fits among the placed items that share a moment with `item`; above them all
- * when there is none. placed is sorted by offset. */
-static uint64_t best_gap(const struct placed *placed, size_t count, const struct pack_item *item)
-{
-    uint64_t top = 0, best = 0, best_size = UINT64_MAX;
-    for (size_t i = 0; i < count; i++) {
-        if (placed[i].first >= item->last || item->first >= placed[i].last)
-            continue;
-        if (placed[i].offset > top) {
-            uint64_t gap = placed[i].offset - top;
-            if (gap >= item->bytes && gap < best_size) {
-                best_size = gap;
-                best = top;
-            }
-        }
-        if (placed[i].end > top)
-            top = placed[i].end;
+    struct run ret = { items, 0 };
+    for (uint32_t last = 0; ret.count < count; ret.count++) {
+        const struct pack_item *item = items[ret.count];
+        if (ret.count > 0 && item->first >= last)
+            break;
+        if (item->last > last)
+            last = item->last;
     }
-    return best_size == UINT64_MAX ? top : best;
+    return ret;
 }
 
-static size_t upper_bound(const struct placed *placed, size_t count, uint64_t offset)
+static bool are_alike(const struct run *a, const struct run *b)
 {
-    size_t low = 0, high = count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (placed[middle].offset <= offset)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    if (a->count != b->count)
+        return false;
+    uint32_t shift = a->count ? b->items[0]->first - a->items[0]->first : 0;
+    for (size_t i = 0; i < a->count; i++)
+        if (a->items[i]->bytes != b->items[i]->bytes ||
+            a->items[i]->first + shift != b->items[i]->first ||
+            a->items[i]->last + shift != b->items[i]->last)
+            return false;
+    return true;
 }
 
-static uint64_t place_in_order(struct pack_item *items, const struct ordered *order, size_t count,
-                               struct placed *placed)
+/* Packs a run by way of `room`, where its items stand side by side. */
+static int pack_run(const struct run *run, struct pack_item *room, uint64_t target,
+                    uint64_t *effort, uint64_t *ret_extent)
 {
-    uint64_t extent = 0;
-    size_t used = 0;
-    for (size_t i = 0; i < count; i++) {
-        struct pack_item *item = &items[order[i].index];
-        item->offset = 0;
-        if (item->bytes == 0)
-            continue;
-        item->offset = best_gap(placed, used, item);
-        uint64_t end = add_sat(item->offset, item->bytes);
-        size_t at = upper_bound(placed, used, item->offset);
-        memmove(placed + at + 1, placed + at, (used - at) * sizeof *placed);
-        placed[at] = (struct placed){ item->offset, end, item->first, item->last };
-        used++;
-        if (end > extent)
-            extent = end;
-    }
-    return extent;
+    for (size_t i = 0; i < run->count; i++)
+        room[i] = *run->items[i];
+    struct pack_task task = { .items = room,
+                              .count = run->count,
+                              .target = target,
+                              .effort = *effort,
+                              .starts = PACK_PLAIN_STARTS,
+                              .patience = PACK_PATIENCE,
+                              .random = UINT64_C(0x9e3779b97f4a7c15) };
+    if (pack_search_and_repair(&task, ret_extent) != 0)
+        return -1;
+    for (size_t i = 0; i < run->count; i++)
+        run->items[i]->offset = room[i].offset;
+    *effort = task.effort;
+    return 0;
 }
 
-/* Tries the orders one after another until one meets the live peak, and keeps the best. */
-static uint64_t try_orders(struct pack_item *items, size_t count, uint64_t peak,
-                           struct ordered *order, struct placed *placed, uint64_t *best_offsets)
+/* A run need not be packed below what another one needs. */
+static int pack_runs(struct pack_item **sorted, struct pack_item *room, size_t count, uint64_t peak,
+                     uint64_t *ret_extent)
 {
-    uint64_t best = UINT64_MAX;
-    int tries = count > PACK_TRY_ALL ? 1 : KEY_COUNT;
-    for (int t = 0; t < tries && best > peak; t++) {
-        for (size_t i = 0; i < count; i++)
-            order[i] = (struct ordered){ keys[t](&items[i]), (uint32_t)i };
-        qsort(order, count, sizeof *order, compare_ordered);
-        uint64_t extent = place_in_order(items, order, count, placed);
-        if (t > 0 && extent >= best)
-            continue;
-        best = extent;
-        for (size_t i = 0; i < count; i++)
-            best_offsets[i] = items[i].offset;
+    struct run before = { sorted, 0 };
+    uint64_t effort = PACK_EFFORT, extent = 0;
+    for (size_t done = 0; done < count; done += before.count) {
+        struct run run = next_run(sorted + done, count - done);
+        uint64_t target = good_enough(peak > *ret_extent ? peak : *ret_extent);
+        if (are_alike(&before, &run))
+            for (size_t i = 0; i < run.count; i++)
+                run.items[i]->offset = before.items[i]->offset;
+        else if (pack_run(&run, room, target, &effort, &extent) != 0)
+            return -1;
+        if (extent > *ret_extent)
+            *ret_extent = extent;
+        before = run;
     }
-    for (size_t i = 0; i < count; i++)
-        items[i].offset = best_offsets[i];
-    return best;
+    return 0;
 }
 
 int pack_items(struct pack_item *items, size_t count, uint64_t *ret_extent)
@@ -137,17 +105,17 @@ int pack_items(struct pack_item *items, size_t count, uint64_t *ret_extent)
     if (count == 0)
         return 0;
     uint64_t peak;
-    struct ordered *order = malloc(count * sizeof *order);
-    struct placed *placed = malloc(count * sizeof *placed);
-    uint64_t *offsets = calloc(count, sizeof *offsets);
+    struct pack_item **sorted = calloc(count, sizeof *sorted);
+    struct pack_item *room = calloc(count, sizeof *room);
     int status = -1;
-    if (order && placed && offsets && pack_live_peak(items, count, &peak) == 0) {
-        *ret_extent = try_orders(items, count, peak, order, placed, offsets);
-        status = 0;
+    if (sorted && room && pack_live_peak(items, count, &peak) == 0) {
+        for (size_t i = 0; i < count; i++)
+            sorted[i] = &items[i];
+        qsort(sorted, count, sizeof *sorted, compare_first);
+        status = pack_runs(sorted, room, count, peak, ret_extent);
     }
-    free(order);
-    free(placed);
-    free(offsets);
+    free(sorted);
+    free(room);
     return status;
 }
 
