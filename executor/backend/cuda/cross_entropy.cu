@@ -1,5 +1,6 @@
 /* Cross-entropy of logits and its gradient: one block a row, the row read once for its maximum and
- * sum together and once more for the gradient. Whole rows or strips of the vocabulary. */
+ * sum together and once more for the gradient. Whole rows, where cross_entropy_held.cu does not
+ * take them, or strips of the vocabulary. */
 #include "executor/backend/cuda/device.cuh"
 #include "executor/backend/cuda/kernels.h"
 
@@ -200,8 +201,13 @@ cudaError_t kernel_cross_entropy(cudaStream_t stream, int64_t rows, int64_t voca
 {
     if (rows == 0)
         return cudaSuccess;
-    cross_entropy<<<static_cast<unsigned>(rows), THREADS, 0, stream>>>(
-        vocab, logits, targets, scale, d_logits, losses, bad);
+    cudaError_t status = kernel_cross_entropy_held(stream, rows, vocab, logits, targets, scale,
+                                                   d_logits, losses, bad);
+    if (status == cudaErrorNotSupported)
+        cross_entropy<<<static_cast<unsigned>(rows), THREADS, 0, stream>>>(
+            vocab, logits, targets, scale, d_logits, losses, bad);
+    else if (status != cudaSuccess)
+        return status;
     add_losses<<<1, THREADS, 0, stream>>>(rows, losses, loss_sum);
     return cudaGetLastError();
 }
@@ -216,6 +222,14 @@ cudaError_t kernel_cross_entropy_in_place(cudaStream_t stream, int64_t rows, int
     uint16_t *halves = static_cast<uint16_t *>(logits);
     if (rows == 0)
         return cudaSuccess;
+    cudaError_t status = kernel_cross_entropy_held_in_place(stream, rows, vocab, logits, is_float,
+                                                            targets, scale, losses, bad);
+    if (status != cudaSuccess && status != cudaErrorNotSupported)
+        return status;
+    if (status == cudaSuccess) {
+        add_losses<<<1, THREADS, 0, stream>>>(rows, losses, loss_sum);
+        return cudaGetLastError();
+    }
     if (is_float)
         cross_entropy<float, float>
             <<<blocks, THREADS, 0, stream>>>(vocab, floats, targets, scale, floats, losses, bad);

@@ -101,6 +101,14 @@ cudaError_t kernel_cross_entropy_in_place(cudaStream_t stream, int64_t rows, int
                                           void *logits, bool is_float, const int32_t *targets,
                                           float scale, double *losses, double *loss_sum,
                                           int64_t *bad);
+/* The same but the sum, with logits read once: cudaErrorNotSupported and nothing done where a
+ * cluster of blocks cannot hold a row, or the device has none. */
+cudaError_t kernel_cross_entropy_held(cudaStream_t stream, int64_t rows, int64_t vocab,
+                                      const float *logits, const int32_t *targets, float scale,
+                                      uint16_t *d_logits, double *losses, int64_t *bad);
+cudaError_t kernel_cross_entropy_held_in_place(cudaStream_t stream, int64_t rows, int64_t vocab,
+                                               void *logits, bool is_float, const int32_t *targets,
+                                               float scale, double *losses, int64_t *bad);
 /* Strips, see struct vocabulary_strip. */
 cudaError_t kernel_strip_loss(cudaStream_t stream, int64_t rows, int64_t vocab, int64_t first,
                               int64_t width, const float *logits, const int32_t *targets,

@@ -1,19 +1,15 @@
 /* Head norms and rotary embedding of the fused projection, forward and backward. A head is held by
- * head_dim / 8 neighbouring lanes, eight elements each, the group rounded up to a power of two; a
- * pair (i, i + half) then lies in two lanes half / 8 apart. */
+ * LANES neighbouring lanes, eight elements each, head_dim / 8 rounded up to a power of two; a pair
+ * (i, i + half) then lies in two lanes half / 8 apart. GROUPS such groups of lanes share a row and
+ * take its heads in turn, so that a thread has the angles of one position in registers; each has
+ * AHEAD heads under way. */
 #include "executor/backend/cuda/device.cuh"
 #include "executor/backend/cuda/kernels.h"
 
 namespace
 {
 
-constexpr int THREADS = 256, ROWS = 4, HALF_MAX = KERNEL_HEAD_MAX / 2;
-
-struct place {
-    int lane;     /* within the head */
-    int columns;  /* first of the eight */
-    bool present; /* the lane holds elements */
-};
+constexpr int THREADS = 256, GROUPS = 4, AHEAD = 3, BACK_AHEAD = 2;
 
 /* The rows of a sequence are one run from position 0, or two runs from positions of their own. */
 __device__ __forceinline__ int64_t position_of(const kernel_rope_args &r, int64_t row)
@@ -24,164 +20,240 @@ __device__ __forceinline__ int64_t position_of(const kernel_rope_args &r, int64_
     return at < r.run_tokens ? r.run_first[0] + at : r.run_first[1] + at - r.run_tokens;
 }
 
-/* Angles of ROWS positions. Reduced to a turn in double, since a float holds no angle of 10^5
- * radians to 10^-3. */
-__device__ void fill_angles(const kernel_rope_args &r, int64_t first, float (*cosine)[HALF_MAX],
-                            float (*sine)[HALF_MAX])
+/* What a thread works on: `present`, its lane holds elements of a head; `low`, `high`: of the first
+ * and the second half of what turns; `other`: the lane that holds the partners. */
+template <int LANES> struct place {
+    int64_t row;
+    int group, columns, other;
+    bool present, low, high;
+    float cosine[8], sine[8];
+};
+
+/* Rows of a block. */
+template <int LANES> constexpr int rows_of = THREADS / (LANES * GROUPS);
+
+template <int LANES>
+__device__ __forceinline__ void find_place(const kernel_rope_args &r, place<LANES> &p)
+{
+    int half = r.rotary_dim / 2, self = static_cast<int>(threadIdx.x % WARP);
+    p.group = static_cast<int>(threadIdx.x) / LANES % GROUPS;
+    p.columns = static_cast<int>(threadIdx.x) % LANES * 8;
+    p.low = p.columns < half;
+    p.high = !p.low && p.columns < r.rotary_dim;
+    p.other = p.low ? self + half / 8 : p.high ? self - half / 8 : self;
+}
+
+/* The angles of a block's positions, each once, then those of a lane's eight pairs. Reduced to a
+ * turn in double, since a float holds no angle of 10^5 radians to 10^-3. `sign` -1 turns back; the
+ * second half's sine is told apart here. */
+template <int LANES>
+__device__ __forceinline__ void fill_angles(const kernel_rope_args &r, int64_t first, float sign,
+                                            place<LANES> &p)
 {
     constexpr double TURN = 6.283185307179586476925286766559;
-    int half = r.rotary_dim / 2;
+    constexpr int SHARE = LANES * GROUPS; /* as many as the halves of a head can be */
+    __shared__ float cosine[THREADS], sine[THREADS];
+    int half = r.rotary_dim / 2, slot = static_cast<int>(threadIdx.x) / SHARE;
+    int pair = static_cast<int>(threadIdx.x) % SHARE;
+    int64_t row = first + slot;
+    p.row = row;
+    p.present = p.columns < r.head_dim && row < r.rows;
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < ROWS * half; i += THREADS) {
-        double angle =
-            static_cast<double>(position_of(r, first + i / half)) * r.frequency[i % half];
+    if (pair < half) {
+        double angle = static_cast<double>(position_of(r, row)) * r.frequency[pair];
         float reduced = static_cast<float>(angle - TURN * rint(angle / TURN));
-        sincosf(reduced, &sine[i / half][i % half], &cosine[i / half][i % half]);
+        sincosf(reduced, &sine[threadIdx.x], &cosine[threadIdx.x]);
     }
     __syncthreads();
-}
-
-/* Turns the head's eight elements of this lane; sign -1 turns back. */
-__device__ __forceinline__ void turn(const kernel_rope_args &r, const place &p, float sign,
-                                     const float *cosine, const float *sine, float (&x)[8])
-{
-    int half = r.rotary_dim / 2, step = half / 8;
-    bool low = p.columns < half, high = !low && p.columns < r.rotary_dim;
-    int self = static_cast<int>(threadIdx.x % WARP);
-    int other = low ? self + step : high ? self - step : self;
-    int at = low ? p.columns : high ? p.columns - half : 0;
+    int at = slot * SHARE + (p.low ? p.columns : p.high ? p.columns - half : 0);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        float partner = __shfl_sync(EVERY_LANE, x[i], other);
-        float s = sign * sine[at + i];
-        float turned = x[i] * cosine[at + i] + (low ? -partner * s : partner * s);
-        x[i] = low || high ? turned : x[i];
+        p.cosine[i] = cosine[at + i];
+        p.sine[i] = (p.low ? -sign : sign) * sine[at + i];
     }
 }
 
-__device__ __forceinline__ float group_sum(float value, int lanes)
+/* Turns the head's eight elements of this lane. */
+template <int LANES> __device__ __forceinline__ void turn(const place<LANES> &p, float (&x)[8])
 {
-    for (int step = lanes / 2; step > 0; step /= 2)
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float partner = __shfl_sync(EVERY_LANE, x[i], p.other);
+        float turned = x[i] * p.cosine[i] + partner * p.sine[i];
+        x[i] = p.low || p.high ? turned : x[i];
+    }
+}
+
+template <int LANES> __device__ __forceinline__ float group_sum(float value)
+{
+#pragma unroll
+    for (int step = LANES / 2; step > 0; step /= 2)
         value += __shfl_xor_sync(EVERY_LANE, value, step);
     return value;
 }
 
 /* The inverse root mean square of a head. */
-__device__ __forceinline__ float inverse_rms(const kernel_rope_args &r, const float (&x)[8],
-                                             int lanes)
+template <int LANES>
+__device__ __forceinline__ float inverse_rms(const kernel_rope_args &r, const float (&x)[8])
 {
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < 8; i++)
         sum += x[i] * x[i];
-    return 1.0F / sqrtf(group_sum(sum, lanes) / static_cast<float>(r.head_dim) + r.eps);
+    return 1.0F / sqrtf(group_sum<LANES>(sum) / static_cast<float>(r.head_dim) + r.eps);
 }
 
-/* Everything a thread does is one item: a head of a row. Whole warps take part in each. */
-struct item {
-    bool present, is_key;
-    int64_t row;
-    int head, slot; /* slot: which of the ROWS */
+/* Queries' heads come first, then keys'. */
+template <int LANES>
+__device__ __forceinline__ int64_t fused_offset(const kernel_rope_args &r, const place<LANES> &p,
+                                                int head)
+{
+    int64_t column = head < r.heads
+                         ? head * r.q_head_stride
+                         : r.k_offset + static_cast<int64_t>(head - r.heads) * r.head_dim;
+    return p.row * r.qkv_stride + column + p.columns;
+}
+
+template <int LANES>
+__device__ __forceinline__ uint16_t *output_of(const kernel_rope_args &r, const place<LANES> &p,
+                                               int head)
+{
+    bool is_key = head >= r.heads;
+    int64_t at = is_key ? p.row * r.kv_heads + head - r.heads : p.row * r.heads + head;
+    return (is_key ? r.k : r.q) + at * r.head_dim + p.columns;
+}
+
+template <int LANES>
+__device__ __forceinline__ uint4 forward_of(const kernel_rope_args &r, const place<LANES> &p,
+                                            int head, const uint4 &from)
+{
+    const uint16_t *norm = head < r.heads ? r.q_norm : r.k_norm;
+    float x[8];
+    unpack(from, x);
+    float inverse = inverse_rms<LANES>(r, x);
+    if (norm && p.present) {
+        float weight[8];
+        unpack(load_vector(norm + p.columns), weight);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            x[i] = x[i] * inverse * (r.centre + weight[i]);
+    }
+    turn(p, x);
+    return pack(x);
+}
+
+/* Every lane of a warp takes part in each of AHEAD heads, whether or not they are there. */
+template <int LANES>
+__global__ void __launch_bounds__(THREADS, 3) rope(const __grid_constant__ kernel_rope_args r)
+{
+    place<LANES> p;
+    int heads = r.heads + r.kv_heads;
+    find_place(r, p);
+    fill_angles(r, static_cast<int64_t>(blockIdx.x) * rows_of<LANES>, 1.0F, p);
+    for (int base = 0; base < heads; base += AHEAD * GROUPS) {
+        uint4 held[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            int head = base + i * GROUPS + p.group;
+            bool here = p.present && head < heads;
+            held[i] = here ? load_vector(r.qkv + fused_offset(r, p, head)) : make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            int head = base + i * GROUPS + p.group;
+            uint4 turned = forward_of(r, p, head, held[i]);
+            if (p.present && head < heads)
+                store_vector(output_of(r, p, head), turned);
+        }
+    }
+}
+
+/* Sums of dy n over a thread's heads, of queries and of keys. */
+struct norm_sums {
+    float q[8], k[8];
 };
 
-__device__ __forceinline__ item item_at(const kernel_rope_args &r, int64_t first, int index,
-                                        int lanes)
+/* With n = x / rms and g = dy w: dx = (g - n mean(g n)) / rms; dy n goes to sums. A head without a
+ * norm passes. */
+template <int LANES>
+__device__ __forceinline__ void norm_back(const kernel_rope_args &r, const place<LANES> &p,
+                                          bool is_key, const uint4 &from, float (&d)[8],
+                                          norm_sums &sums)
 {
-    int heads = r.heads + r.kv_heads, group = index / lanes;
-    item it;
-    it.slot = group / heads;
-    it.row = first + it.slot;
-    it.present = it.slot < ROWS && it.row < r.rows;
-    it.head = group % heads;
-    it.is_key = it.head >= r.heads;
-    if (it.is_key)
-        it.head -= r.heads;
-    it.slot = it.slot < ROWS ? it.slot : 0;
-    return it;
-}
-
-__device__ __forceinline__ int64_t fused_offset(const kernel_rope_args &r, const item &it)
-{
-    return it.row * r.qkv_stride + (it.is_key
-                                        ? r.k_offset + static_cast<int64_t>(it.head) * r.head_dim
-                                        : it.head * r.q_head_stride);
-}
-
-__global__ void __launch_bounds__(THREADS)
-    rope(const __grid_constant__ kernel_rope_args r, int lanes)
-{
-    __shared__ float cosine[ROWS][HALF_MAX], sine[ROWS][HALF_MAX];
-    int64_t first = static_cast<int64_t>(blockIdx.x) * ROWS;
-    place p;
-    p.lane = static_cast<int>(threadIdx.x) % lanes;
-    p.columns = p.lane * 8;
-    p.present = p.columns < r.head_dim;
-    fill_angles(r, first, cosine, sine);
-    int items = ROWS * (r.heads + r.kv_heads) * lanes;
-    for (int base = 0; base < items; base += THREADS) {
-        item it = item_at(r, first, base + static_cast<int>(threadIdx.x), lanes);
-        const uint16_t *norm = it.is_key ? r.k_norm : r.q_norm;
-        bool here = it.present && p.present;
-        float x[8] = {};
-        if (here)
-            unpack(load_vector(r.qkv + fused_offset(r, it) + p.columns), x);
-        float inverse = inverse_rms(r, x, lanes);
-        if (norm && here) {
-            float weight[8];
-            unpack(load_vector(norm + p.columns), weight);
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                x[i] = x[i] * inverse * (r.centre + weight[i]);
-        }
-        turn(r, p, 1.0F, cosine[it.slot], sine[it.slot], x);
-        int heads = it.is_key ? r.kv_heads : r.heads;
-        if (here)
-            store_vector((it.is_key ? r.k : r.q) + (it.row * heads + it.head) * r.head_dim +
-                             p.columns,
-                         pack(x));
-    }
-}
-
-/* With n = x / rms and g = dy w: dx = (g - n mean(g n)) / rms; dy n goes to sums. */
-__device__ __forceinline__ void norm_back(const kernel_rope_args &r, const item &it, const place &p,
-                                          const uint16_t *norm, int lanes, float (&d)[8],
-                                          float (&sums)[2][8])
-{
-    bool here = it.present && p.present;
-    float x[8] = {}, weight[8] = {}, mean = 0;
-    if (here) {
-        unpack(load_vector(r.qkv + fused_offset(r, it) + p.columns), x);
+    const uint16_t *norm = is_key ? r.k_norm : r.q_norm;
+    float x[8], weight[8] = {}, mean = 0;
+    unpack(from, x);
+    if (norm && p.present)
         unpack(load_vector(norm + p.columns), weight);
-    }
-    float inverse = inverse_rms(r, x, lanes);
+    float inverse = inverse_rms<LANES>(r, x);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         x[i] *= inverse;
-        sums[0][i] += it.is_key ? 0.0F : d[i] * x[i];
-        sums[1][i] += it.is_key ? d[i] * x[i] : 0.0F;
-        d[i] *= r.centre + weight[i];
-        mean += d[i] * x[i];
+        sums.q[i] += is_key ? 0.0F : d[i] * x[i];
+        sums.k[i] += is_key ? d[i] * x[i] : 0.0F;
+        mean += d[i] * (r.centre + weight[i]) * x[i];
     }
-    mean = group_sum(mean, lanes) / static_cast<float>(r.head_dim);
+    mean = group_sum<LANES>(mean) / static_cast<float>(r.head_dim);
 #pragma unroll
     for (int i = 0; i < 8; i++)
-        d[i] = (d[i] - x[i] * mean) * inverse;
+        d[i] = norm ? (d[i] * (r.centre + weight[i]) - x[i] * mean) * inverse : d[i];
+}
+
+template <int LANES>
+__device__ __forceinline__ uint4 backward_of(const kernel_rope_args &r, const place<LANES> &p,
+                                             int head, const uint4 &gradient, const uint4 &x,
+                                             norm_sums &sums)
+{
+    float d[8];
+    unpack(gradient, d);
+    turn(p, d);
+    if (r.q_norm || r.k_norm)
+        norm_back(r, p, head >= r.heads, x, d, sums);
+    return pack(d);
+}
+
+/* All heads of the row that a thread shares. */
+template <int LANES>
+__device__ __forceinline__ void row_backward(const kernel_rope_args &r, const place<LANES> &p,
+                                             norm_sums &sums)
+{
+    int heads = r.heads + r.kv_heads;
+    bool normed = r.q_norm || r.k_norm;
+    for (int base = 0; base < heads; base += BACK_AHEAD * GROUPS) {
+        uint4 gradient[BACK_AHEAD], x[BACK_AHEAD];
+#pragma unroll
+        for (int i = 0; i < BACK_AHEAD; i++) {
+            int head = base + i * GROUPS + p.group;
+            bool here = p.present && head < heads;
+            int64_t at = here ? fused_offset(r, p, head) : 0;
+            gradient[i] = here ? load_vector(r.dqkv + at) : make_uint4(0, 0, 0, 0);
+            x[i] = here && normed ? load_vector(r.qkv + at) : make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int i = 0; i < BACK_AHEAD; i++) {
+            int head = base + i * GROUPS + p.group;
+            uint4 back = backward_of(r, p, head, gradient[i], x[i], sums);
+            if (p.present && head < heads)
+                store_vector(r.dqkv + fused_offset(r, p, head), back);
+        }
+    }
 }
 
 /* The block's own sums, group after group. */
-__device__ void leave_sums(const kernel_rope_args &r, const place &p, int lanes,
-                           const float (&sums)[2][8], float *partial)
+template <int LANES>
+__device__ void leave_sums(const kernel_rope_args &r, const place<LANES> &p, const norm_sums &sums,
+                           float *partial)
 {
     __shared__ float room[2 * KERNEL_HEAD_MAX];
     for (int i = static_cast<int>(threadIdx.x); i < 2 * r.head_dim; i += THREADS)
         room[i] = 0;
-    for (int group = 0; group < THREADS / lanes; group++) {
+    for (int group = 0; group < THREADS / LANES; group++) {
         __syncthreads();
-        if (static_cast<int>(threadIdx.x) / lanes == group && p.present) {
+        if (static_cast<int>(threadIdx.x) / LANES == group && p.columns < r.head_dim) {
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                room[p.columns + i] += sums[0][i];
-                room[r.head_dim + p.columns + i] += sums[1][i];
+                room[p.columns + i] += sums.q[i];
+                room[r.head_dim + p.columns + i] += sums.k[i];
             }
         }
     }
@@ -190,76 +262,53 @@ __device__ void leave_sums(const kernel_rope_args &r, const place &p, int lanes,
         partial[static_cast<int64_t>(blockIdx.x) * 2 * r.head_dim + i] = room[i];
 }
 
-__global__ void __launch_bounds__(THREADS)
-    rope_backward(const __grid_constant__ kernel_rope_args r, int lanes, float *partial)
+template <int LANES>
+__global__ void __launch_bounds__(THREADS, 3)
+    rope_backward(const __grid_constant__ kernel_rope_args r, float *partial)
 {
-    __shared__ float cosine[ROWS][HALF_MAX], sine[ROWS][HALF_MAX];
-    float sums[2][8] = {};
-    place p;
-    p.lane = static_cast<int>(threadIdx.x) % lanes;
-    p.columns = p.lane * 8;
-    p.present = p.columns < r.head_dim;
-    int items = ROWS * (r.heads + r.kv_heads) * lanes;
-    for (int64_t first = static_cast<int64_t>(blockIdx.x) * ROWS; first < r.rows;
-         first += static_cast<int64_t>(gridDim.x) * ROWS) {
-        fill_angles(r, first, cosine, sine);
-        for (int base = 0; base < items; base += THREADS) {
-            item it = item_at(r, first, base + static_cast<int>(threadIdx.x), lanes);
-            const uint16_t *norm = it.is_key ? r.k_norm : r.q_norm;
-            bool here = it.present && p.present;
-            uint16_t *gradient = r.dqkv + fused_offset(r, it) + p.columns;
-            float d[8] = {};
-            if (here)
-                unpack(load_vector(gradient), d);
-            turn(r, p, -1.0F, cosine[it.slot], sine[it.slot], d);
-            if (r.q_norm || r.k_norm) {
-                float normed[8];
-#pragma unroll
-                for (int i = 0; i < 8; i++)
-                    normed[i] = d[i];
-                norm_back(r, it, p,
-                          norm       ? norm
-                          : r.q_norm ? r.q_norm
-                                     : r.k_norm,
-                          lanes, normed, sums);
-#pragma unroll
-                for (int i = 0; i < 8; i++)
-                    d[i] = norm ? normed[i] : d[i];
-            }
-            if (here)
-                store_vector(gradient, pack(d));
-        }
+    norm_sums sums = {};
+    place<LANES> p;
+    find_place(r, p);
+    for (int64_t first = static_cast<int64_t>(blockIdx.x) * rows_of<LANES>; first < r.rows;
+         first += static_cast<int64_t>(gridDim.x) * rows_of<LANES>) {
+        fill_angles(r, first, -1.0F, p);
+        row_backward(r, p, sums);
     }
     if (partial)
-        leave_sums(r, p, lanes, sums, partial);
+        leave_sums(r, p, sums, partial);
 }
 
-/* Lanes a head takes: head_dim / 8, rounded up to a power of two so that no head straddles warps.
- */
-int lanes_of(const kernel_rope_args &r)
+template <int LANES>
+cudaError_t launch(cudaStream_t stream, const kernel_rope_args &r, float *partial, int blocks)
 {
-    int lanes = 1;
-    while (lanes * 8 < r.head_dim)
-        lanes *= 2;
-    return lanes;
+    constexpr int ROWS = rows_of<LANES>;
+    if (blocks > 0)
+        rope_backward<LANES><<<static_cast<unsigned>(blocks), THREADS, 0, stream>>>(r, partial);
+    else
+        rope<LANES><<<static_cast<unsigned>((r.rows + ROWS - 1) / ROWS), THREADS, 0, stream>>>(r);
+    return cudaGetLastError();
+}
+
+/* As many lanes as head_dim takes; blocks 0: forward. */
+cudaError_t launch_any(cudaStream_t stream, const kernel_rope_args &r, float *partial, int blocks)
+{
+    return r.head_dim <= 8     ? launch<1>(stream, r, partial, blocks)
+           : r.head_dim <= 16  ? launch<2>(stream, r, partial, blocks)
+           : r.head_dim <= 32  ? launch<4>(stream, r, partial, blocks)
+           : r.head_dim <= 64  ? launch<8>(stream, r, partial, blocks)
+           : r.head_dim <= 128 ? launch<16>(stream, r, partial, blocks)
+                               : launch<32>(stream, r, partial, blocks);
 }
 
 } // namespace
 
 cudaError_t kernel_rope(cudaStream_t stream, const struct kernel_rope_args *r)
 {
-    if (r->rows == 0)
-        return cudaSuccess;
-    unsigned blocks = static_cast<unsigned>((r->rows + ROWS - 1) / ROWS);
-    rope<<<blocks, THREADS, 0, stream>>>(*r, lanes_of(*r));
-    return cudaGetLastError();
+    return r->rows == 0 ? cudaSuccess : launch_any(stream, *r, nullptr, 0);
 }
 
 cudaError_t kernel_rope_backward(cudaStream_t stream, const struct kernel_rope_args *r,
                                  float *partial, int blocks)
 {
-    if (r->rows == 0)
-        return cudaSuccess;
-    rope_backward<<<static_cast<unsigned>(blocks), THREADS, 0, stream>>>(*r, lanes_of(*r), partial);
-    return cudaGetLastError();
+    return r->rows == 0 ? cudaSuccess : launch_any(stream, *r, partial, blocks);
 }

@@ -23,11 +23,21 @@ static const struct product products[] = {
       false },
     { "gemm router", "weight, fp32 added", GEMM_WEIGHT, TOKENS, EXPERTS, HIDDEN, DTYPE_FP32, true,
       false },
-    { "gemm head tile", "forward, fp32", GEMM_FORWARD, TILE, VOCAB, HIDDEN, DTYPE_FP32, false,
+    { "gemm head, 512", "forward, fp32", GEMM_FORWARD, TILE, VOCAB, HIDDEN, DTYPE_FP32, false,
       false },
-    { "gemm head tile", "input", GEMM_INPUT, TILE, VOCAB, HIDDEN, DTYPE_BF16, false, false },
-    { "gemm head tile", "weight, fp32 added", GEMM_WEIGHT, TILE, VOCAB, HIDDEN, DTYPE_FP32, true,
+    { "gemm head, 512", "input", GEMM_INPUT, TILE, VOCAB, HIDDEN, DTYPE_BF16, false, false },
+    { "gemm head, 512", "weight, fp32 added", GEMM_WEIGHT, TILE, VOCAB, HIDDEN, DTYPE_FP32, true,
       false },
+    { "gemm head, 2048", "forward, fp32", GEMM_FORWARD, 4 * TILE, VOCAB, HIDDEN, DTYPE_FP32, false,
+      false },
+    { "gemm head, 2048", "input", GEMM_INPUT, 4 * TILE, VOCAB, HIDDEN, DTYPE_BF16, false, false },
+    { "gemm head, 2048", "weight, fp32 added", GEMM_WEIGHT, 4 * TILE, VOCAB, HIDDEN, DTYPE_FP32,
+      true, false },
+    { "gemm head, 4096", "forward, fp32", GEMM_FORWARD, 8 * TILE, VOCAB, HIDDEN, DTYPE_FP32, false,
+      false },
+    { "gemm head, 4096", "input", GEMM_INPUT, 8 * TILE, VOCAB, HIDDEN, DTYPE_BF16, false, false },
+    { "gemm head, 4096", "weight, fp32 added", GEMM_WEIGHT, 8 * TILE, VOCAB, HIDDEN, DTYPE_FP32,
+      true, false },
     { "experts up", "forward", GEMM_FORWARD, ROUTED, UP, HIDDEN, DTYPE_BF16, false, true },
     { "experts up", "input", GEMM_INPUT, ROUTED, UP, HIDDEN, DTYPE_BF16, false, true },
     { "experts up", "weight, fp32 added", GEMM_WEIGHT, ROUTED, UP, HIDDEN, DTYPE_FP32, true, true },
@@ -52,7 +62,8 @@ static int run_product(struct bench *b, const struct operands *o)
                       .a_stride = forward ? p->k : p->n,
                       .b_stride = p->k,
                       .c_stride = forward ? p->n : p->k,
-                      .accumulate = p->accumulate };
+                      .accumulate = p->accumulate,
+                      .plan_rows = p->n == VOCAB ? p->m : 0 };
     if (!p->experts)
         return b->ops->gemm(ON, &g, &b->diags);
     const struct expert_gemm e = { g, EXPERTS, b->offsets, p->n * p->k };

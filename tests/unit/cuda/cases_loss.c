@@ -78,5 +78,8 @@ void cases_loss(struct pair *p)
     cross_entropy(p, 5, 17);
     cross_entropy(p, 64, 1000);
     cross_entropy(p, 20, 151936);
+    cross_entropy(p, 3, 248320);
+    cross_entropy(p, 2, 300000);
+    in_place(p, 3, 151936, DTYPE_BF16);
     cross_entropy(p, 7, 50257);
 }
