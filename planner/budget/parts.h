@@ -25,10 +25,11 @@ void stage_init(const struct budget_input *in, int index, struct stage *ret);
 /* The same but for the layers. */
 void stage_ends_init(const struct budget_input *in, int index, struct stage *ret);
 struct unit layer_unit(const struct budget_input *in, int layer);
-void state_add(const struct budget_input *in, const struct stage *stage, uint64_t *items);
+/* Adds to items; returns what the host holds instead. */
+uint64_t state_add(const struct budget_input *in, const struct stage *stage, uint64_t *items);
 /* The parts of state_add: one unit; at the end what the host keeps. */
 void unit_state_add(const struct budget_input *in, const struct unit *unit, uint64_t *items);
-void state_offload(const struct primitives *p, uint64_t *items);
+uint64_t state_offload(const struct primitives *p, uint64_t *items);
 
 /* Bytes of one part held by a rank for each element width. */
 uint64_t arena_bytes(uint64_t elements, uint64_t element_bytes);

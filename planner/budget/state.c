@@ -134,17 +134,19 @@ void unit_state_add(const struct budget_input *in, const struct unit *unit, uint
 }
 
 /* Optimizer state that stays on the device: all, or the buckets that stream through slots. */
-void state_offload(const struct primitives *p, uint64_t *items)
+uint64_t state_offload(const struct primitives *p, uint64_t *items)
 {
+    uint64_t all = add_sat(items[ITEM_MASTER], items[ITEM_MOMENTS]);
     if (!(p->offload & OFFLOAD_OPTIMIZER))
-        return;
+        return 0;
     uint64_t bucket = mul_sat(p->bucket_params, (uint64_t)(p->slots > 0 ? p->slots : 0));
     uint64_t master = mul_sat(bucket, 4), moments = mul_sat(bucket, 8);
     items[ITEM_MASTER] = master < items[ITEM_MASTER] ? master : items[ITEM_MASTER];
     items[ITEM_MOMENTS] = moments < items[ITEM_MOMENTS] ? moments : items[ITEM_MOMENTS];
+    return all;
 }
 
-void state_add(const struct budget_input *in, const struct stage *stage, uint64_t *items)
+uint64_t state_add(const struct budget_input *in, const struct stage *stage, uint64_t *items)
 {
     for (int i = 0; i < stage->layers; i++)
         unit_state_add(in, &stage->layer[i], items);
@@ -154,5 +156,5 @@ void state_add(const struct budget_input *in, const struct stage *stage, uint64_
         unit_state_add(in, &stage->head, items);
     if (stage->extra.dense || stage->extra.expert)
         unit_state_add(in, &stage->extra, items);
-    state_offload(&in->choices->primitives, items);
+    return state_offload(&in->choices->primitives, items);
 }

@@ -39,6 +39,7 @@ struct walk {
     uint64_t steady;          /* sum of the items that do not change from layer to layer */
     uint64_t saved_before;    /* bytes saved by the layers before the current one */
     uint64_t pending;         /* two streams: gradient buffers of the unit before */
+    uint64_t host_state;      /* optimizer state on the host */
 };
 
 /* Items that change from layer to layer are neighbours; the others are summed when they change. */
@@ -388,7 +389,7 @@ static void walk_init(struct walk *w, const struct timeline_request *request,
     w->sink = sink;
     in_flight_init(request->in, request->stage, &w->flight);
     gather_windows(w);
-    state_add(request->in, request->stage, w->now);
+    w->host_state = state_add(request->in, request->stage, w->now);
     runtime_add(request->in, w->now);
     w->now[ITEM_COMMUNICATORS] = communicator_bytes(request->in);
     w->now[ITEM_PIPELINE_BUFFERS] = pipeline_bytes(request->in, request->stage->index);
@@ -420,7 +421,7 @@ static void walk_step(struct walk *w, uint64_t received, struct timeline_result 
         walk_loss(w);
     walk_backward(w);
     walk_end(w);
-    ret->host_bytes = w->flight.offloaded_bytes;
+    ret->host_bytes = add_sat(w->flight.offloaded_bytes, w->host_state);
 }
 
 void timeline_walk(const struct timeline_request *request, const struct timeline_sink *sink,

@@ -68,6 +68,8 @@ const char *const time_item_meanings[TIME_ITEM_COUNT] = {
     [TIME_EXPOSED_EXCHANGE] = "dispatch and combine that do not hide behind expert products",
     [TIME_EXPOSED_CONTEXT] = "gathers of keys and values, head splits, passing of states, reorder",
     [TIME_EXPOSED_TENSOR] = "collectives of tensor parallelism",
+    [TIME_EXPOSED_OFFLOAD] =
+        "checkpoints on their way to host memory and back, beyond what a layer's computation hides",
     [TIME_PIPELINE] = "transfers between pipeline stages",
     [TIME_BUBBLE] = "stages that wait: (P - 1) / (m + P - 1) of the step",
     [TIME_REDUCE] = "reduction of gradients at the end of the step",

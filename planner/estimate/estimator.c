@@ -48,7 +48,7 @@ static void add_state(const struct unit_shared *unit, uint64_t times, uint64_t *
 
 /* What is there in every phase. */
 static uint64_t fixed_bytes(const struct estimator *e, const struct stage_spots *s,
-                            const struct units *units, uint64_t links)
+                            const struct units *units, uint64_t links, uint64_t *ret_host)
 {
     uint64_t items[ITEM_COUNT] = { 0 }, total = 0;
     for (int i = 0; i < e->classes.count; i++)
@@ -61,7 +61,7 @@ static uint64_t fixed_bytes(const struct estimator *e, const struct stage_spots 
         add_state(&units->last_extra, 1, items);
     else if (s->has_embedding)
         add_state(&units->first_extra, 1, items);
-    state_offload(&e->in.choices->primitives, items);
+    *ret_host = state_offload(&e->in.choices->primitives, items);
     runtime_add(&e->in, items);
     items[ITEM_COMMUNICATORS] = links;
     for (int i = 0; i < ITEM_COUNT; i++)
@@ -94,29 +94,54 @@ static void slow_peaks(const struct estimator *e, struct peaks *ret)
 {
     struct rank_budget worst;
     budget_worst(&e->in, &worst);
-    *ret = (struct peaks){ worst.peak_bytes, worst.peak_upper_bytes };
+    *ret = (struct peaks){ worst.peak_bytes, worst.peak_upper_bytes, worst.host_bytes };
+}
+
+/* NULL where the layers are of too many kinds, or the stages, to be told apart here. */
+static const struct pipeline_spots *spots_of(struct estimator *e, const struct choices *choices)
+{
+    e->in.choices = choices;
+    if (e->classes.count > CLASSES_MAX)
+        return NULL;
+    const struct pipeline_spots *spots = shared_spots(e);
+    return spots->count > 0 ? spots : NULL;
+}
+
+static void parts_init(struct estimator *e, struct stage_parts *ret)
+{
+    *ret = (struct stage_parts){ .e = e, .body = shared_body(e), .units = shared_units(e) };
+    ret->links = shared_links(e);
+    ret->flight.checkpoint = ret->body->checkpoint;
+    ret->flight.inputs = ret->body->inputs;
+}
+
+/* Returns the stage's bytes on the host. */
+static uint64_t parts_of_stage(struct stage_parts *parts, const struct stage_spots *s)
+{
+    struct estimator *e = parts->e;
+    uint64_t host_state;
+    parts->stage = s;
+    parts->loss = s->has_head ? &shared_loss(e)->bytes : NULL;
+    in_flight_counts(&e->in, s->index, s->layers, &parts->flight);
+    parts->fixed = fixed_bytes(e, s, parts->units, parts->links, &host_state);
+    parts->pipeline = pipeline_bytes(&e->in, s->index);
+    return add_sat(parts->flight.offloaded_bytes, host_state);
 }
 
 void estimator_peaks(struct estimator *e, const struct choices *choices, struct peaks *ret)
 {
-    e->in.choices = choices;
-    *ret = (struct peaks){ 0, 0 };
-    const struct pipeline_spots *spots = e->classes.count > CLASSES_MAX ? NULL : shared_spots(e);
-    if (!spots || spots->count == 0) {
+    const struct pipeline_spots *spots = spots_of(e, choices);
+    struct stage_parts parts;
+    *ret = (struct peaks){ 0, 0, 0 };
+    if (!spots) {
         slow_peaks(e, ret);
         return;
     }
-    struct stage_parts parts = { .e = e, .body = shared_body(e), .units = shared_units(e) };
-    uint64_t links = shared_links(e);
+    parts_init(e, &parts);
     for (int i = 0; i < spots->count; i++) {
-        const struct stage_spots *s = parts.stage = &spots->stages[i];
-        parts.loss = s->has_head ? &shared_loss(e)->bytes : NULL;
-        parts.flight.checkpoint = parts.body->checkpoint;
-        parts.flight.inputs = parts.body->inputs;
-        in_flight_counts(&e->in, s->index, s->layers, &parts.flight);
-        parts.fixed = fixed_bytes(e, s, parts.units, links);
-        parts.pipeline = pipeline_bytes(&e->in, s->index);
+        uint64_t host_bytes = parts_of_stage(&parts, &spots->stages[i]);
         struct peaks one = stage_peaks(&parts);
+        one.host_bytes = host_bytes;
         if (i == 0 || one.peak_upper_bytes > ret->peak_upper_bytes)
             *ret = one;
     }
@@ -124,14 +149,40 @@ void estimator_peaks(struct estimator *e, const struct choices *choices, struct 
         slow_peaks(e, ret);
 }
 
+/* State, communicators, runtime, transfers and inputs; all checkpoints; and in the loss its logits
+ * and tiles, elsewhere the gradient stream. Each is part of a sum of peak.c. */
+uint64_t estimator_floor(struct estimator *e, const struct choices *choices)
+{
+    const struct pipeline_spots *spots = spots_of(e, choices);
+    struct stage_parts parts;
+    uint64_t most = 0;
+    if (!spots)
+        return 0;
+    parts_init(e, &parts);
+    for (int i = 0; i < spots->count; i++) {
+        (void)parts_of_stage(&parts, &spots->stages[i]);
+        const struct in_flight *f = &parts.flight;
+        uint64_t layers = add_sat(f->other_layers, (uint64_t)parts.stage->layers);
+        uint64_t held = mul_sat(layers, f->checkpoint), work = f->checkpoint;
+        held = held < f->device_limit ? held : f->device_limit;
+        if (parts.loss) {
+            const struct loss_bytes *l = parts.loss;
+            work = add_sat(l->logits, l->tiles > l->normed ? l->tiles : l->normed);
+        }
+        uint64_t sum = add_sat(add_sat(parts.fixed, parts.pipeline), add_sat(held, work));
+        sum = add_sat(sum, mul_sat((uint64_t)f->micro_batches, f->inputs));
+        most = sum > most ? sum : most;
+    }
+    return most;
+}
+
 void estimator_time(struct estimator *e, const struct choices *choices, struct step_time *ret)
 {
     const struct layout *l = &choices->layout;
+    const struct pipeline_spots *spots = spots_of(e, choices);
     struct step_sums sums = { .any = false };
     struct step_terms terms;
-    e->in.choices = choices;
-    const struct pipeline_spots *spots = e->classes.count > CLASSES_MAX ? NULL : shared_spots(e);
-    if (!spots || spots->count == 0) {
+    if (!spots) {
         step_time_compute(&e->in, ret);
         return;
     }
@@ -145,4 +196,20 @@ void estimator_time(struct estimator *e, const struct choices *choices, struct s
     step_seconds(&e->in, &sums, ret);
     double tokens = (double)e->in.seq_tokens * l->micro_batch * layout_dp(l) * l->micro_batches;
     ret->tokens_per_second_per_gpu = over(tokens, ret->seconds * layout_world(l));
+}
+
+/* Every layer's forward and backward without its unit's collectives, in the fullest stage, for all
+ * micro-batches and the bubble. */
+double estimator_least_seconds(struct estimator *e, const struct choices *choices)
+{
+    const struct pipeline_spots *spots = spots_of(e, choices);
+    const struct layout *l = &choices->layout;
+    double m = l->micro_batches > 0 ? l->micro_batches : 1, v = l->vpp > 1 ? l->vpp : 1, most = 0;
+    if (!spots)
+        return 0;
+    for (int i = 0; i < spots->count; i++) {
+        double seconds = stage_least_seconds(e, shared_body(e), &spots->stages[i]);
+        most = seconds > most ? seconds : most;
+    }
+    return (m + (l->pp - 1) / v) * most;
 }

@@ -16,11 +16,18 @@ void estimator_close(struct estimator *estimator);
 
 /* Of the worst rank, as budget_worst finds it. */
 struct peaks {
-    uint64_t peak_bytes, peak_upper_bytes;
+    uint64_t peak_bytes, peak_upper_bytes, host_bytes;
 };
 void estimator_peaks(struct estimator *estimator, const struct choices *choices, struct peaks *ret);
 
-/* Items, seconds, bubble and exposed communication as step_time_compute finds them; tokens_ per
+/* Bytes that are there whatever is recomputed and gathered ahead, at least: no member of a family
+ * that differs in these two has a lower peak_bytes. */
+uint64_t estimator_floor(struct estimator *estimator, const struct choices *choices);
+
+/* Seconds that no sharding, loss, recompute, offload and nothing gathered ahead can take off. */
+double estimator_least_seconds(struct estimator *estimator, const struct choices *choices);
+
+/* Items, seconds, bubble and exposed communication as step_time_compute finds them; tokens per
  * second too; nothing of FLOPs, and nothing of what hides a gather. */
 void estimator_time(struct estimator *estimator, const struct choices *choices,
                     struct step_time *ret);

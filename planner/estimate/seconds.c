@@ -70,3 +70,21 @@ void stage_sums_of(const struct estimator *e, const struct units *units,
         ret->expert += stage->classes[c] * (double)units->layer[c].unit.expert;
     }
 }
+
+/* A layer that keeps everything: what a replay adds is left out, and what a gather leaves exposed.
+ */
+double stage_least_seconds(struct estimator *e, struct body *body, const struct stage_spots *stage)
+{
+    const struct model *m = e->in.model;
+    enum dtype dtype = e->in.choices->primitives.grad_dtype;
+    double seconds = 0;
+    if (!body->timed[dtype])
+        time_kinds(e, body, dtype);
+    for (int c = 0; c < e->classes.count; c++) {
+        int layer = e->classes.layer[c];
+        const struct kind_seconds *kind =
+            &body->seconds[dtype][m->layer_mixer[layer]][m->layer_ffn[layer]];
+        seconds += stage->classes[c] * pass_seconds(&kind->layer[0]);
+    }
+    return seconds;
+}

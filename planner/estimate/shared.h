@@ -93,6 +93,7 @@ struct stage_parts {
     const struct stage_spots *stage;
     const struct loss_bytes *loss; /* NULL without a head */
     struct in_flight flight;
+    uint64_t links;
     uint64_t fixed;    /* state, communicators, runtime: there in every phase */
     uint64_t pipeline; /* transfers between stages */
 };
@@ -105,6 +106,7 @@ void stage_peak_find(const struct stage_parts *parts, int rows, struct stage_pea
 /* seconds.c - what step_time.c has of the model's layers, from what is shared. */
 void shared_terms(struct estimator *e, struct body *body, const struct units *units,
                   const struct loss_shared *loss, struct step_terms *ret);
+double stage_least_seconds(struct estimator *e, struct body *body, const struct stage_spots *stage);
 void stage_sums_of(const struct estimator *e, const struct units *units,
                    const struct stage_spots *stage, struct stage_sums *ret);
 

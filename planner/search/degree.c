@@ -73,3 +73,28 @@ int space_degree_values(const struct space *space, enum degree degree, const str
     }
     return 0;
 }
+
+/* Divisors of the layers of a stage; legality judges those of the others. */
+int space_vpp_values(const struct space *space, const struct degrees *o, int *ret)
+{
+    int layers = space->q->model->layers / (o->pp > 0 ? o->pp : 1);
+
+    if (!space->open_vpp)
+        return only(space->fixed.vpp, ret);
+    if (o->pp == 1 || layers < 1)
+        return only(1, ret);
+    return divisors(layers, layers, false, ret);
+}
+
+/* Powers of two of sequences that one data-parallel rank has. */
+int space_micro_batch_values(const struct space *space, const struct degrees *o, int *ret)
+{
+    int64_t dp = left_of_world(space, o->tp * o->pp * o->cp);
+    int count = 0;
+
+    if (!space->open_micro_batch)
+        return only(space->micro_batch, ret);
+    for (int64_t size = 1; size <= 65536 && size * dp <= space->global_batch; size *= 2)
+        ret[count++] = (int)size;
+    return count > 0 ? count : only(1, ret);
+}

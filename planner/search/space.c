@@ -96,9 +96,13 @@ static void note_degrees(struct space *space)
     space->open_vocab_group = !choice_is_fixed(fixed, "vocab_group");
     space->open_tile = !choice_is_fixed(fixed, "loss_tile_tokens") && !space->q->hardware->host;
     space->open_host_bytes = !choice_is_fixed(fixed, "sco_host_bytes");
+    space->open_vpp = !choice_is_fixed(fixed, "vpp");
+    space->open_stages = !choice_is_fixed(fixed, "stage_layers");
+    space->open_recompute_layers = !choice_is_fixed(fixed, "recompute_layers");
+    space->open_offload = !choice_is_fixed(fixed, "offload");
     space->open_context = !choice_is_fixed(fixed, "context");
     space->open_linear_context = !choice_is_fixed(fixed, "linear_context");
-    if (space->open_pp && choice_is_fixed(fixed, "stage_layers")) {
+    if (space->open_pp && !space->open_stages) {
         space->open_pp = false;
         space->fixed.pp = count_stages(&fixed->values.layout);
     }
@@ -113,6 +117,7 @@ void space_init(struct space *space, const struct question *q)
     space->q = q;
     space->limit_bytes = question_limit_bytes(q);
     space->global_batch = question_global_batch(q);
+    space->micro_batch = question_micro_batch(q);
     space->base = fixed.primitives;
     note_layer_kinds(space);
     note_knobs(space);
@@ -171,6 +176,8 @@ struct settings settings_of(const struct choices *choices)
                  : p->prefetch_units > 0 ? AHEAD_GATHERS
                                          : AHEAD_NOTHING,
         .linear_context = p->linear_context,
+        .recompute_layers = p->recompute_layers > 0 ? p->recompute_layers : 0,
+        .offload = p->offload,
     };
 }
 
@@ -200,7 +207,7 @@ static void complete_layout(const struct space *space, const struct degrees *d, 
 
     l->tp = d->tp;
     l->pp = d->pp;
-    l->vpp = choice_is_fixed(&space->q->fixed, "vpp") ? space->fixed.vpp : 1;
+    l->vpp = !space->open_vpp ? space->fixed.vpp : at_least_one(d->vpp);
     l->cp = d->cp;
     l->ep = d->ep;
     l->etp = d->etp;
@@ -208,10 +215,11 @@ static void complete_layout(const struct space *space, const struct degrees *d, 
     l->e_fsdp = d->e_fsdp > 0 ? d->e_fsdp : e_dp;
     l->d_rep = at_least_one(dp / l->fsdp);
     l->e_rep = at_least_one(e_dp / l->e_fsdp);
-    l->micro_batch = question_micro_batch(space->q);
+    l->micro_batch = space->open_micro_batch && d->micro_batch > 0 ? d->micro_batch
+                                                                   : space->micro_batch;
     int64_t batches = space->global_batch / ((int64_t)dp * l->micro_batch);
     l->micro_batches = batches < 1 ? 1 : batches > INT32_MAX ? INT32_MAX : (int)batches;
-    if (choice_is_fixed(&space->q->fixed, "stage_layers"))
+    if (!space->open_stages)
         memcpy(l->stage_layers, space->fixed.stage_layers, sizeof l->stage_layers);
     else if (l->pp <= LAYOUT_MAX_STAGES)
         layout_split_layers(l, space->q->model->layers);
@@ -248,6 +256,13 @@ static void complete_primitives(const struct space *space, const struct degrees 
     p->recompute = settings->recompute;
     p->loss = settings->loss;
     p->moe_chunks = settings->chunks;
+    if (space->open_recompute_layers && p->recompute == RECOMPUTE_FULL &&
+        settings->recompute_layers > 0)
+        p->recompute_layers = settings->recompute_layers;
+    if (space->open_offload)
+        p->offload = settings->offload;
+    if (space->open_tile && settings->tile > 0)
+        p->loss_tile_tokens = settings->tile;
     if (space->open_moe)
         p->moe = settings->chunks > 1 ? MOE_CHUNKED : MOE_PLAIN;
     if (space->open_prefetch)

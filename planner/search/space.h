@@ -19,10 +19,12 @@ struct space {
     const struct question *q;
     uint64_t limit_bytes;
     int64_t global_batch;
+    int micro_batch;
     bool has_moe, has_softmax, has_linear;
     bool open_tp, open_pp, open_cp, open_ep, open_etp, open_fsdp, open_e_fsdp;
     bool open_context, open_linear_context, open_moe, open_vocab_group, open_host_bytes;
     bool open_prefetch, open_streams, open_tile;
+    bool open_vpp, open_micro_batch, open_stages, open_recompute_layers, open_offload;
     bool full_widths_only;  /* shard over all ranks there are; set by who wants fewer layouts */
     struct primitives base; /* defaults with the fixed choices on top */
     struct layout fixed;    /* meaningful where not open */
@@ -30,16 +32,18 @@ struct space {
     long layouts, legal, fitting;
 };
 
-/* The free numbers of a layout; all else follows. fsdp or e_fsdp 0: as wide as there are ranks. */
+/* The free numbers of a layout; all else follows. fsdp or e_fsdp 0: as wide as there are ranks; vpp
+ * or micro_batch 0: as fixed, or the least. */
 struct degrees {
-    int tp, pp, cp, ep, etp, fsdp, e_fsdp;
+    int tp, pp, cp, ep, etp, fsdp, e_fsdp, vpp, micro_batch;
 };
 
 /* What runs beside a unit's computation: gathers of the next unit, and reduce-scatters of the one
  * before on a stream of their own. Each level holds more than the one below and takes no longer. */
 enum ahead { AHEAD_NOTHING, AHEAD_GATHERS, AHEAD_BOTH };
 
-/* One point of the primitives' product. */
+/* One point of the primitives' product. Zero in the last three: as fixed, or their defaults (all
+ * layers, nothing, 512 tokens). */
 struct settings {
     enum sharding sharding;
     enum recompute recompute;
@@ -47,6 +51,9 @@ struct settings {
     int chunks; /* 1: plain */
     enum ahead ahead;
     enum linear_context linear_context; /* used where cp > 1 */
+    int recompute_layers;               /* under full recompute: of the first so many */
+    unsigned offload;
+    int tile;
 };
 
 void space_init(struct space *space, const struct question *q);
@@ -68,6 +75,8 @@ struct knob space_linear_contexts(const struct space *space, int cp);
  * divisors of what is left of the world (powers of two for tp and etp). ret: SPACE_MAX_DIVISORS
  * entries. */
 enum degree { DEGREE_TP, DEGREE_PP, DEGREE_CP, DEGREE_EP, DEGREE_ETP, DEGREE_FSDP, DEGREE_E_FSDP };
+int space_vpp_values(const struct space *space, const struct degrees *outer, int *ret);
+int space_micro_batch_values(const struct space *space, const struct degrees *outer, int *ret);
 int space_degree_values(const struct space *space, enum degree degree, const struct degrees *outer,
                         int *ret);
 

@@ -119,7 +119,9 @@ static void assert_same(struct estimator *e, const struct choices *choices, uint
     in.choices = choices;
     budget_worst(&in, &worst);
     estimator_peaks(e, choices, &peaks);
-    if (peaks.peak_bytes != worst.peak_bytes || peaks.peak_upper_bytes != worst.peak_upper_bytes) {
+    assert_true(estimator_floor(e, choices) <= worst.peak_bytes);
+    if (peaks.peak_bytes != worst.peak_bytes || peaks.peak_upper_bytes != worst.peak_upper_bytes ||
+        peaks.host_bytes != worst.host_bytes) {
         char phase[96];
         phase_format(&worst.peak_phase, phase, sizeof phase);
         fail_msg("round %ju: %ju and %ju, not %ju and %ju at %s of stage %d", (uintmax_t)round,
@@ -143,6 +145,7 @@ static void assert_same_time(struct estimator *e, const struct choices *choices,
         memcmp(&fast.exposed_communication_seconds, &slow.exposed_communication_seconds,
                sizeof slow.seconds) != 0)
         fail_msg("round %ju: %.17g s, not %.17g", (uintmax_t)round, fast.seconds, slow.seconds);
+    assert_true(estimator_least_seconds(e, choices) <= slow.seconds * (1 + 1e-12));
 }
 
 static void peaks_and_seconds_are_those_of_the_whole_walk(void **state)
