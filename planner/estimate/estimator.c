@@ -71,7 +71,8 @@ static uint64_t fixed_bytes(const struct estimator *e, const struct stage_spots 
 
 static struct peaks with_doubt(const struct stage_peak *point, const struct stage_peak *high)
 {
-    return (struct peaks){ point->bytes, add_sat(high->bytes, runtime_doubt_bytes(high->moving)) };
+    uint64_t upper = add_sat(high->bytes, runtime_doubt_bytes(high->moving));
+    return (struct peaks){ point->bytes, upper, 0 };
 }
 
 /* A device reserves for the upper estimate; with more rows no tensor is smaller, so that peak is
