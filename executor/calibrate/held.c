@@ -37,11 +37,11 @@ static int note_growth(struct bench *b, const char *name, uint64_t *before, int 
 
 /* One communicator of all ranks, in ascending or descending order: the fabric shares those whose
  * ranks are in the same order. */
-static int measure(struct bench *b, const int *ranks, const struct stages *stages)
+static int measure(struct bench *b, const int *ranks, const struct stages *stages,
+                   struct group **ret_group)
 {
     enum { BYTES = 1 << 20 };
     struct fabric *f = b->calibration->fabric;
-    struct group *g = NULL;
     uint64_t before = held(b), each = (uint64_t)BYTES;
     int count = f->world;
     int64_t *rows = calloc((size_t)count, sizeof *rows);
@@ -51,19 +51,17 @@ static int measure(struct bench *b, const int *ranks, const struct stages *stage
     for (int i = 0; rows && i < count; i++)
         rows[i] = 1;
     if (ret == 0)
-        ret = f->ops->group_open(f, ranks, count, &g, b->errors);
+        ret = f->ops->group_open(f, ranks, count, ret_group, b->errors);
     if (ret == 0)
         ret = note_growth(b, stages->opened, &before, count);
     if (ret == 0)
-        ret = f->ops->all_gather(g, send, recv, each, b->errors);
+        ret = f->ops->all_gather(*ret_group, send, recv, each, b->errors);
     if (ret == 0)
         ret = note_growth(b, stages->gathered, &before, count);
     if (ret == 0)
-        ret = f->ops->all_to_all_rows(g, send, rows, recv, rows, each, b->errors);
+        ret = f->ops->all_to_all_rows(*ret_group, send, rows, recv, rows, each, b->errors);
     if (ret == 0)
         ret = note_growth(b, stages->exchanged, &before, count);
-    if (g)
-        f->ops->group_close(f, g);
     free(rows);
     bench_clear(b);
     return ret;
@@ -81,17 +79,15 @@ int bench_communicators(struct bench *b)
         up[i] = i;
         down[i] = f->world - 1 - i;
     }
+    struct group *groups[2] = { NULL, NULL }; /* the first stands while the next is measured */
     if (ret == 0 && f->world > 1 && b->calibration->device.held_bytes) {
-        struct group *kept = NULL;
-        ret = measure(b, up, &first);
-        /* The first of the process must stand while the next is measured. */
+        ret = measure(b, up, &first, &groups[0]);
         if (ret == 0)
-            ret = f->ops->group_open(f, up, f->world, &kept, b->errors);
-        if (ret == 0)
-            ret = measure(b, down, &next);
-        if (kept)
-            f->ops->group_close(f, kept);
+            ret = measure(b, down, &next, &groups[1]);
     }
+    for (int i = 1; i >= 0; i--)
+        if (groups[i])
+            f->ops->group_close(f, groups[i]);
     free(up);
     free(down);
     return ret;
