@@ -167,25 +167,3 @@ void residency_evaluate(const struct residency_shape *shape, enum mixer mixer, e
     add_table(two, shape, mode, one->steps, ret->steps - 1, ret);
     find_peak(ret);
 }
-
-static double table_traffic(const struct residency_table *table,
-                            const struct residency_shape *shape)
-{
-    double bytes = 0;
-    for (size_t i = 0; i < table->count; i++) {
-        const struct residency_row *row = &table->rows[i];
-        if (residency_row_applies(row, shape) && row->owner != OWNER_WORKSPACE)
-            bytes += 2.0 * (double)residency_row_bytes(row, shape);
-    }
-    return bytes;
-}
-
-double residency_traffic_bytes(const struct residency_shape *shape, enum mixer mixer, enum ffn ffn,
-                               bool backward)
-{
-    if (backward)
-        return table_traffic(residency_mixer_backward[mixer], shape) +
-               table_traffic(residency_ffn_backward[ffn], shape);
-    return table_traffic(residency_mixer_forward[mixer], shape) +
-           table_traffic(residency_ffn_forward[ffn], shape);
-}

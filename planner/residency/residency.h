@@ -153,9 +153,4 @@ void residency_evaluate(const struct residency_shape *shape, enum mixer mixer, e
                         enum residency_mode mode, struct residency_half *halves,
                         struct residency *ret);
 
-/* Bytes written and read by elementwise kernels of one pass: every tensor made counts once for its
- * making and once for its use. For the time model. */
-double residency_traffic_bytes(const struct residency_shape *shape, enum mixer mixer, enum ffn ffn,
-                               bool backward);
-
 #endif

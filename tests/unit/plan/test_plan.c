@@ -175,6 +175,36 @@ static void test_digest_is_fnv1a(void **state)
     check_digest(EXCHANGE_COPY);
 }
 
+/* Fine keys of a machine are younger than many plans: 0, as they are where a file does not say
+ * them, changes neither the digest nor the text, and a plan that has one comes back. */
+static void test_fine_hardware_keys(void **state)
+{
+    (void)state;
+    struct diag_list errors = { 0 };
+    struct plan *plan = calloc(2, sizeof *plan);
+    char before[20];
+
+    assert_non_null(plan);
+    fixture_plan(plan);
+    memcpy(before, plan->digest, sizeof before);
+    char *text = plan_text(plan);
+    assert_null(strstr(text, "gemm_call_seconds"));
+    free(text);
+    plan->hardware.gemm_call_seconds = 3e-6;
+    plan_seal(plan);
+    assert_string_not_equal(plan->digest, before);
+    json_t *document = plan_to_json(plan);
+    assert_int_equal(file_write_document("fine.json", document, &errors), 0);
+    json_decref(document);
+    assert_int_equal(plan_load("fine.json", plan + 1, &errors), 0);
+    assert_same_plan(plan + 1, plan);
+    assert_true(plan[1].hardware.gemm_call_seconds > 2e-6);
+    plan->hardware.gemm_call_seconds = 0;
+    plan_seal(plan);
+    assert_string_equal(plan->digest, before);
+    free(plan);
+}
+
 struct fault {
     const char *name, *from, *to;
 };
@@ -282,6 +312,7 @@ int main(void)
         TEST(test_prediction_is_skipped),
         TEST(test_digest_covers_inputs),
         TEST(test_digest_is_fnv1a),
+        TEST(test_fine_hardware_keys),
         TEST(test_faults),
         TEST(test_edited),
         TEST(test_not_a_plan),
