@@ -149,6 +149,17 @@ void fit_judge(const struct fit_rows *rows, struct fit *fit)
     fit->rms = rows->count > 0 ? sqrt(squares / (double)rows->count) : 0;
 }
 
+/* With which a linear residual pulls as hard as the logarithm of s / t does: the square root of
+ * log(s / t) / (s (s - t)), near 1 / t where the two are close. */
+static double weight_of(double t, double s)
+{
+    double ratio = s / t;
+    if (!(ratio > 0.01))
+        ratio = 0.01;
+    double off = ratio - 1;
+    return fabs(off) < 1e-4 ? 1 / t : sqrt(log1p(off) / (ratio * off)) / t;
+}
+
 int fit_solve(const struct fit_rows *rows, struct fit *ret, struct diag_list *reterr)
 {
     struct problem p = { .rows = rows };
@@ -160,10 +171,8 @@ int fit_solve(const struct fit_rows *rows, struct fit *ret, struct diag_list *re
             return diag_error(reterr, (struct pos){ 0 },
                               "%zu points do not settle the %d numbers of their form", rows->count,
                               rows->columns);
-        for (size_t i = 0; i < rows->count; i++) {
-            double t = rows->seconds[i], sum = predicted(rows, ret->coefficient, i);
-            p.weight[i] = 1 / sqrt(t * (sum > t / 100 ? sum : t / 100));
-        }
+        for (size_t i = 0; i < rows->count; i++)
+            p.weight[i] = weight_of(rows->seconds[i], predicted(rows, ret->coefficient, i));
     }
     fit_judge(rows, ret);
     return 0;

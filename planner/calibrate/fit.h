@@ -1,6 +1,6 @@
-/* fit.h - least squares of times: t = sum of c_j x_j with c_j >= least_j, of residuals relative to
- * the geometric mean of time and prediction, so that twice as long and half as long count alike.
- * Knows nothing of what the columns mean. */
+/* fit.h - least squares of times: t = sum of c_j x_j with c_j >= least_j, of the logarithms of
+ * prediction over time, so that twice as long and half as long count alike. Knows nothing of what
+ * the columns mean. */
 #ifndef RANKFIT_PLANNER_CALIBRATE_FIT_H
 #define RANKFIT_PLANNER_CALIBRATE_FIT_H
 
