@@ -1,9 +1,12 @@
 /* cuda_main.c - the program rankfit-cuda: the CUDA backend, one GPU a rank, ranks started by MPI
  * and joined by NCCL. */
+#include "executor/backend/cuda/streams.h"
 #include "executor/fabric/nccl/fabric_nccl.h"
 #include "executor/fabric/progress.h"
 #include "executor/runtime/cuda_device.h"
 #include "executor/runtime/program.h"
+#include "executor/trace/cuda/kernels.h"
+#include "executor/trace/cuda/marks.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,6 +17,7 @@ struct gpu {
     struct cuda_device device;
     const struct fabric *fabric;
     bool rehearses;
+    struct kernels *kernels; /* while a trace is taken */
 };
 
 static uint64_t communicator_bytes(const struct gpu *gpu)
@@ -88,6 +92,7 @@ static int open_cuda(struct machine *machine, struct diag_list *reterr)
     if (open_gpu(machine, gpu, reterr) != 0)
         return -1;
     record->add_device = add_device;
+    machine->observers.list[machine->observers.count++] = marks_observer();
     machine->device = (struct calibrate_device){ .context = gpu,
                                                  .context_bytes = gpu->device.context_bytes,
                                                  .memory_bytes = cuda_device_total_bytes(),
@@ -129,15 +134,44 @@ static bool tell_memory(const struct machine *machine, const struct diag_list *e
     return true;
 }
 
-static void close_cuda(struct machine *machine)
+static struct gpu *gpu_of(struct machine *machine)
 {
     union {
         const void *kept;
         struct gpu *made;
     } gpu = { .kept = machine->record.context };
-    if (gpu.made)
-        cuda_device_close(&gpu.made->device);
-    free(gpu.made);
+    return gpu.made;
+}
+
+static int trace_begin(struct machine *machine, struct trace *trace, struct diag_list *reterr)
+{
+    struct gpu *gpu = gpu_of(machine);
+
+    gpu->kernels = kernels_open(trace, reterr);
+    if (!gpu->kernels)
+        return -1;
+    kernels_name_stream(gpu->kernels, backend_cuda_stream(machine->backend, STREAM_COMPUTE),
+                        "compute stream");
+    kernels_name_stream(gpu->kernels, backend_cuda_stream(machine->backend, STREAM_COMMUNICATION),
+                        "communication stream");
+    return 0;
+}
+
+/* The last step has waited for everything. */
+static int trace_end(struct machine *machine, struct trace *trace, struct diag_list *reterr)
+{
+    (void)trace;
+    return kernels_finish(gpu_of(machine)->kernels, reterr);
+}
+
+static void close_cuda(struct machine *machine)
+{
+    struct gpu *gpu = gpu_of(machine);
+    if (gpu) {
+        kernels_close(gpu->kernels);
+        cuda_device_close(&gpu->device);
+    }
+    free(gpu);
     machine->record.context = NULL;
 }
 
@@ -147,6 +181,8 @@ int main(int argc, char **argv)
                                          .where = "GPUs",
                                          .backend = "cuda",
                                          .open = open_cuda,
+                                         .trace_begin = trace_begin,
+                                         .trace_end = trace_end,
                                          .tell_memory = tell_memory,
                                          .close = close_cuda };
     return program_main(&cuda, argc, argv);
