@@ -91,6 +91,8 @@ const struct hardware_key hardware_keys[] = {
     FINE(elementwise_call_seconds, 0, 0.01, SECONDS, "an elementwise kernel, beside its bytes"),
     FINE(optimizer_efficiency, 0.01, 1, FRACTION, "AdamW's passes, of the memory's rate"),
     FINE(scatter_efficiency, 0.01, 1, FRACTION, "reduce-scatter, of the link"),
+    FINE(gather_contention, 0, 1, FRACTION,
+         "of a gather or reduce-scatter that hides, what the computation beside it loses"),
     FINE(exchange_latency_seconds, 0, 0.01, SECONDS, "least time of one all-to-all"),
     FINE(host_link_both_bytes_per_second, 1e8, 1e14, BYTE_RATE,
          "to and from pinned host memory at once, each direction, a GPU"),

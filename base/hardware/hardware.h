@@ -69,6 +69,7 @@ struct hardware {
     double optimizer_efficiency;            /* AdamW's passes, of memory bandwidth */
     double scatter_efficiency;              /* reduce-scatter, where not gather_efficiency */
     double exchange_latency_seconds;        /* all-to-all, where not the collective one */
+    double gather_contention;               /* of a hidden gather's time, lost by what hides it */
     double host_link_both_bytes_per_second; /* each way when both directions are busy */
     /* All-to-all on the copy engines, where not as on SMs: rate, share that hides, device memory.
      */

@@ -10,15 +10,20 @@ static double positive(double value)
 
 /* What gathers and reduce-scatters of a unit leave exposed. Gathers hide behind the pass when
  * units are gathered ahead; a reduce-scatter ends before the next unit's backward begins, unless it
- * has a stream of its own. */
-static double exposed_unit(const struct primitives *p, double gather, double scatter,
+ * has a stream of its own. What hides takes processors from the computation beside it. */
+static double exposed_unit(const struct budget_input *in, const struct unit_seconds *unit,
                            double forward, double backward)
 {
+    const struct primitives *p = &in->choices->primitives;
+    double gather = unit->gather, scatter = unit->scatter, exposed;
     bool ahead = p->prefetch_units > 0;
-    double first = ahead ? positive(gather - forward) : gather;
     if (p->comm_streams > 1)
-        return first + (ahead ? 0 : gather) + positive((ahead ? gather : 0) + scatter - backward);
-    return first + (ahead ? positive(gather - backward) : gather) + scatter;
+        exposed = (ahead ? positive(gather - forward) : 2 * gather) +
+                  positive((ahead ? gather : 0) + scatter - backward);
+    else
+        exposed = ahead ? positive(gather - forward) + positive(gather - backward) + scatter
+                        : 2 * gather + scatter;
+    return exposed + in->hardware->gather_contention * (2 * gather + scatter - exposed);
 }
 
 static void add_pass(struct pass *to, const struct pass *pass)
@@ -125,8 +130,7 @@ static void add_layers(const struct step_terms *t, const struct stage_sums *stag
         for (int i = 0; i < TIME_ITEM_COUNT; i++)
             ret->item[i] += count * kind->layer[replayed].item[i];
         ret->item[TIME_EXPOSED_GATHER] +=
-            count * exposed_unit(&t->in->choices->primitives, unit->gather, unit->scatter,
-                                 kind->forward, kind->hiding[replayed]);
+            count * exposed_unit(t->in, unit, kind->forward, kind->hiding[replayed]);
         ret->item[TIME_EXPOSED_OFFLOAD] += count * exposed_offload(t->in, kind, replayed);
     }
 }
@@ -144,8 +148,8 @@ static void stage_pass(const struct step_terms *t, const struct stage_sums *stag
                 add_layers(t, stage, (enum mixer)mixer, (enum ffn)ffn, ret);
     if (stage->has_head) {
         add_pass(ret, t->loss);
-        ret->item[TIME_EXPOSED_GATHER] +=
-            exposed_unit(&in->choices->primitives, 0, t->head.scatter, 0, ret->item[TIME_LOSS]);
+        struct unit_seconds gradients = { .scatter = t->head.scatter };
+        ret->item[TIME_EXPOSED_GATHER] += exposed_unit(in, &gradients, 0, ret->item[TIME_LOSS]);
     }
     if (stage->has_embedding) {
         ret->item[TIME_EXPOSED_GATHER] += t->embedding.gather + t->embedding.scatter;

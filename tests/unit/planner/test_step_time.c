@@ -190,6 +190,11 @@ static void gathers(void **state)
     compute(128);
     assert_near(time_of.item_seconds[TIME_EXPOSED_GATHER], embedding * 15 / 16 / 8e10, 1e-9, "s");
     assert_true(time_of.gather_seconds_per_unit < time_of.compute_seconds_per_unit);
+    /* and take a quarter of their own time from what hides them */
+    s.hardware.gather_contention = 0.25;
+    compute(128);
+    assert_near(time_of.item_seconds[TIME_EXPOSED_GATHER],
+                (embedding + 0.25 * (2 * layer + head)) * 15 / 16 / 8e10, 1e-9, "s");
 }
 
 /* At min_tokens_to_hide_gather the forward is as long as the gather; attention grows faster. */
