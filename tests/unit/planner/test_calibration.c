@@ -329,7 +329,8 @@ static void held_bytes_are_split(void **state)
 }
 
 /* cuBLAS on an H200 as published with this project's design, TFLOP/s by m x n x k: the form meets
- * nine shapes from 1.3 to 12 PFLOP within 8 % each, where one efficiency alone is off by a fifth.
+ * the nine shapes within 3.6 % RMS and 6.9 % at worst, where one efficiency alone is off by a
+ * fifth.
  */
 static void published_products_are_met(void **state)
 {
@@ -357,8 +358,8 @@ static void published_products_are_met(void **state)
                             .seconds = 2 * m * n * k / (published[i].tflops * 1e12) });
     }
     compute();
-    assert_true(found.fits[0].rms < 0.05);
-    assert_true(found.fits[0].worst < 0.08);
+    assert_true(found.fits[0].rms < 0.037);
+    assert_true(found.fits[0].worst < 0.07);
     assert_true(value("gemm_efficiency") > 0.68 && value("gemm_efficiency") < 0.8);
 }
 
