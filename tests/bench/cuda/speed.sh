@@ -1,0 +1,30 @@
+#!/bin/sh
+# Speed and memory of a training step on one GPU beside PyTorch's: Qwen3-30B-A3B's shapes with 4 layers, full
+# recompute, 32,768 and 65,536 tokens, both in the same run on the same GPU. Results stay in OUT: torch.json, and
+# NAME.plan.json and NAME.json of each run. SPEED_ROWS: which of the rows below, in this order.
+#     tests/bench/cuda/speed.sh BUILD OUT
+set -u
+build=$1 out=$2
+here=$(dirname "$0")
+rows=${SPEED_ROWS:-"bf16-32K bf16-64K torch fp32-32K fp32-64K lean-64K"}
+mkdir -p "$out"
+
+row() {
+    name=$1 seq=$2
+    shift 2
+    "$build/rankfit" plan --hardware h200 --gpus 1 --model qwen3-30b-a3b --set model.layers=4 --seq "$seq" \
+        --set recompute=full "$@" -o "$out/$name.plan.json" >"$out/$name.log" 2>&1 || tail -n 3 "$out/$name.log"
+    timeout 120 "$build/rankfit" run "$out/$name.plan.json" --steps 5 -o "$out/$name.json" >>"$out/$name.log" 2>&1 ||
+        grep -m 2 error "$out/$name.log"
+}
+
+for name in $rows; do
+    case $name in
+    torch) python3 -W ignore "$here/torch_step.py" 32768 65536 >"$out/torch.json" 2>"$out/torch.log" ||
+        tail -n 3 "$out/torch.log" ;;
+    bf16-*) row "$name" "${name#*-}" --set grad_dtype=bf16 ;;
+    fp32-*) row "$name" "${name#*-}" --set grad_dtype=fp32 ;;
+    lean-*) row "$name" "${name#*-}" --set grad_dtype=bf16 --set moe=chunked --set moe_chunks=8 ;;
+    esac
+done
+python3 "$here/speed.py" "$out"
