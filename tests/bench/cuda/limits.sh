@@ -101,11 +101,11 @@ one_b() {
 }
 
 two() {
-    row moe2-16k --gpus 2 $moe --set model.layers=6 --seq 16K --set ep=2 $full --set moe=plain
-    row moe2-chunks --gpus 2 $moe --set model.layers=2 --seq 32K --set ep=2 $full $chunked=2
-    row moe2-cp2-full-loss --gpus 2 $moe --set model.layers=2 --seq 32K --set ep=2 --set cp=2 \
+    row moe2-16k --gpus 2 --set tp=1 --set pp=1 $moe --set model.layers=6 --seq 16K --set ep=2 $full --set moe=plain
+    row moe2-chunks --gpus 2 --set tp=1 --set pp=1 $moe --set model.layers=2 --seq 32K --set ep=2 $full $chunked=2
+    row moe2-cp2-full-loss --gpus 2 --set tp=1 --set pp=1 $moe --set model.layers=2 --seq 32K --set ep=2 --set cp=2 \
         --set loss=full $full --set moe=plain
-    row dense2-zero1-none --gpus 2 $dense --seq 16K --set recompute=none --set sharding=zero1
+    row dense2-zero1-none --gpus 2 --set tp=1 --set pp=1 $dense --seq 16K --set recompute=none --set sharding=zero1
 }
 
 if [ "$gpus" -eq 1 ]; then
