@@ -1,80 +1,146 @@
 #!/bin/sh
-# Plans, runs and compares layouts on one or two GPUs and prints a line for each: predicted and measured
-# device figure, their difference in percent of the device and of what comes and goes, predicted and
-# measured seconds. Plans and measurements stay in OUT as NAME.plan.json and NAME.json.
-#     tests/bench/cuda/matrix.sh BUILD OUT GPUS
+# Plans, runs and compares layouts on one or two GPUs and prints a line for each: predicted and measured device
+# figure, their difference in percent of the device and of what comes and goes, predicted and measured seconds.
+# Rows stay in OUT: NAME.command, NAME.plan.json, NAME.json. A row whose NAME.json is there is not run again, so
+# that a matrix that was ended goes on where it was. GPUS 2: rows of one GPU run side by side, one a GPU, then those
+# of two. GPUS 0: plans only, with what they predict. store.sh makes OUT the stored rows of tests/data/measured.
+#     tests/bench/cuda/matrix.sh BUILD OUT GPUS [NAME...]      (NAME: only these rows)
+#     tests/bench/cuda/matrix.sh --names
 set -u
 build=$1
-out=$2
-gpus=$3
+out=${2:-}
+gpus=${3:-names}
+[ $# -gt 3 ] && shift 3 || set --
+only=$*
 hardware=${HARDWARE:-h200}
-mkdir -p "$out"
+
+say_plan() {
+    python3 - "$name" "$out/$name.plan.json" "$build/rankfit" <<'P'
+import json, subprocess, sys
+name, path, program = sys.argv[1:]
+budget = json.loads(subprocess.run([program, "budget", path, "--json"], capture_output=True, text=True).stdout)
+rank = max(budget["ranks"], key=lambda r: r["peak_bytes"])
+moving = rank["dynamic_bytes"] + rank["logits_bytes"]
+print(f"{name:<28} device {rank['peak_bytes'] / 1e9:8.3f} GB  dynamic and logits {100 * moving / rank['peak_bytes']:5.1f} %")
+P
+}
+
+# Plans a row unless it is not asked for, is there, or is under way on the other GPU.
+plan() {
+    case " $only " in "  " | *" $name "*) ;; *) return 1 ;; esac
+    [ ! -e "$out/$name.json" ] && mkdir "$out/$name.claim" 2>/dev/null || return 1
+    echo "rankfit plan --hardware $hardware $*" >"$out/$name.command"
+    "$build/rankfit" plan --hardware "$hardware" "$@" -o "$out/$name.plan.json" >"$out/$name.log" 2>&1 && return
+    grep -q does_not_fit "$out/$name.plan.json" 2>/dev/null && return
+    echo "$name: $(grep -m 1 error "$out/$name.log")"
+    return 1
+}
 
 row() {
     name=$1
     shift
-    if ! "$build/rankfit" plan --hardware "$hardware" --gpus "$gpus" "$@" -o "$out/$name.plan.json" \
-        >"$out/log" 2>&1; then
-        grep -q does_not_fit "$out/$name.plan.json" 2>/dev/null || { echo "$name: $(head -n 1 "$out/log")"; return; }
-    fi
-    if ! timeout 90 "$build/rankfit" run "$out/$name.plan.json" --steps 4 -o "$out/$name.json" \
-        >"$out/log" 2>&1; then
-        echo "$name: $(grep -m 1 error "$out/log")"
+    [ "$gpus" = names ] && { echo "$name"; return; }
+    plan --gpus "$world" "$@" || return
+    [ "$gpus" -eq 0 ] && { say_plan; return; }
+    if ! timeout 90 "$build/rankfit" run "$out/$name.plan.json" --steps 4 -o "$out/$name.part.json" \
+        >"$out/$name.log" 2>&1; then
+        echo "$name: $(grep -m 1 error "$out/$name.log")"
         return
     fi
-    "$build/rankfit" compare "$out/$name.plan.json" "$out/$name.json" >"$out/log"
-    echo "$name: $(grep -m 1 '^ *device' "$out/log" | tr -s ' ') | $(grep -m 1 '^step' "$out/log" | cut -c 9-) | $(grep -m 1 verdict "$out/log")"
+    mv "$out/$name.part.json" "$out/$name.json"
+    "$build/rankfit" compare "$out/$name.plan.json" "$out/$name.json" >"$out/$name.log" 2>&1
+    echo "$name: $(grep -m 1 '^ *device' "$out/$name.log" | tr -s ' ') | $(grep -m 1 '^step' "$out/$name.log" |
+        cut -c 9-) | $(grep -m 1 verdict "$out/$name.log")"
 }
 
 moe="--model qwen3-30b-a3b"
-oss="--model qwen3-30b-a3b --set model.hidden=2880 --set model.heads=64 --set model.kv_heads=8 --set model.head_dim=64 --set model.experts=32 --set model.top_k=4 --set model.moe.width=2880 --set model.vocab=201088"
+small="$moe --set model.moe.experts=32"
+dense="--model qwen3-0.6b"
+oss="$moe --set model.hidden=2880 --set model.heads=64 --set model.kv_heads=8 --set model.head_dim=64"
+oss="$oss --set model.moe.experts=32 --set model.top_k=4 --set model.moe.width=2880"
+vocab="--set model.vocab"
+plain="--set moe=plain"
+chunks="--set moe=chunked --set moe_chunks"
 full="--set recompute=full"
-if [ "$gpus" -eq 1 ]; then
-    row moe1-4k $moe --set model.layers=4 --seq 4K $full
-    row moe1-4k-micro4 $moe --set model.layers=4 --seq 4K --global-batch 4 $full
-    row moe1-16k-none $moe --set model.layers=4 --seq 16K --set recompute=none
-    row moe1-16k-full-loss $moe --set model.layers=4 --seq 16K --set loss=full $full
-    row moe1-32k $moe --set model.layers=4 --seq 32K $full --set moe=plain
-    row moe1-32k-chunks $moe --set model.layers=4 --seq 32K $full --set moe=chunked --set moe_chunks=4
-    row moe1-64k $moe --set model.layers=4 --seq 64K $full --set moe=plain
-    row moe1-128k $moe --set model.layers=2 --seq 128K $full
-    row moe1-natural $moe --set model.layers=4 --seq 32K $full --routing natural
-    row moe1-7layers $moe --set model.layers=7 --seq 16K $full --set grad_dtype=bf16
-    row dense1-32k --model qwen3-0.6b --seq 32K $full
-    row dense1-16k-none --model qwen3-0.6b --seq 16K --set recompute=none
-    row oss1-16k $oss --set model.layers=3 --seq 16K $full
-    row moe1-1layer-128k $moe --set model.layers=1 --seq 128K $full
-    row moe1-1layer-64k-none $moe --set model.layers=1 --seq 64K --set recompute=none
-    row moe1-1layer-full-loss $moe --set model.layers=1 --seq 32K --set loss=full $full
-    row moe1-1layer-batch4 $moe --set model.layers=1 --seq 16K --micro-batch 4 $full
-    row moe1-2layers-none-chunks $moe --set model.layers=2 --seq 64K --set recompute=none --set moe=chunked --set moe_chunks=4
-    row oss1-1layer-64k $oss --set model.layers=1 --seq 64K $full
-    row dense1-32k-none --model qwen3-0.6b --seq 32K --set recompute=none
-    row dense1-32k-full-loss --model qwen3-0.6b --seq 32K --set loss=full $full
-    row dense1-64k --model qwen3-0.6b --seq 64K --set recompute=full --set recompute_layers=14
-    row moe1-8layers $moe --set model.layers=8 --seq 8K $full
-else
-    row moe2-32k $moe --set model.layers=6 --seq 32K --set ep=2 $full --set moe=plain
-    row moe2-32k-chunks $moe --set model.layers=6 --seq 32K --set ep=2 $full --set moe=chunked --set moe_chunks=2
-    row moe2-32k-hot $moe --set model.layers=6 --seq 32K --set ep=2 $full --routing 80:4
-    row moe2-32k-natural $moe --set model.layers=6 --seq 32K --set ep=2 $full --routing natural
-    row moe2-zero1 $moe --set model.layers=6 --seq 32K --set ep=1 --set sharding=zero1 $full --set moe=plain
-    row moe2-ep1 $moe --set model.layers=6 --seq 32K --set ep=1 --set sharding=fsdp $full --set moe=plain
-    row moe2-bf16 $moe --set model.layers=6 --seq 32K --set ep=2 --set grad_dtype=bf16 $full
-    row moe2-cp2 $moe --set model.layers=6 --seq 64K --set ep=2 --set cp=2 $full
-    row moe2-cp2-128k $moe --set model.layers=4 --seq 128K --set ep=2 --set cp=2 --set moe=chunked $full
-    row moe2-micro4 $moe --set model.layers=6 --seq 8K --global-batch 8 --set ep=2 --set recompute=none
-    row moe2-22layers $moe --set model.layers=22 --seq 16K --set ep=2 $full
-    row moe2-full-loss $moe --set model.layers=6 --seq 16K --set ep=2 --set loss=full $full
-    row dense2-32k --model qwen3-0.6b --seq 32K $full --set sharding=fsdp
-    row oss2-16k $oss --set model.layers=6 --seq 16K --set ep=2 $full
-    row moe2-2layers-64k $moe --set model.layers=2 --seq 64K --set ep=2 $full
-    row moe2-2layers-128k-cp2 $moe --set model.layers=2 --seq 128K --set ep=2 --set cp=2 --set moe=plain $full
-    row moe2-2layers-hot $moe --set model.layers=2 --seq 64K --set ep=2 --routing 80:4 --set moe=plain $full
-    row moe2-2layers-none $moe --set model.layers=2 --seq 32K --set ep=2 --set recompute=none --set moe=plain
-    row moe2-2layers-full-loss $moe --set model.layers=2 --seq 32K --set ep=2 --set loss=full --set moe=plain $full
-    row dense2-64k-cp2 --model qwen3-0.6b --seq 64K --set cp=2 --set recompute=full
-    row dense2-32k-none --model qwen3-0.6b --seq 32K --set recompute=none --set sharding=zero1
-    row moe2-32k-natural-chunks $moe --set model.layers=6 --seq 32K --set ep=2 --set moe=chunked --set moe_chunks=2 $full --routing natural
-    row moe2-32k-cp2 $moe --set model.layers=6 --seq 32K --set ep=2 --set cp=2 $full --set moe=plain
+none="--set recompute=none"
+layers="--set model.layers"
+
+rows_of_one() {
+    world=1
+    row moe1-4k $moe $layers=4 --seq 4K $full
+    row moe1-4k-micro4 $moe $layers=4 --seq 4K --global-batch 4 $full
+    row moe1-16k-none $moe $layers=4 --seq 16K $none
+    row moe1-32k $moe $layers=4 --seq 32K $full $plain
+    row moe1-32k-chunks $moe $layers=4 --seq 32K $full $chunks=4
+    row moe1-11layers $moe $layers=11 --seq 8K $full --set grad_dtype=bf16
+    row moe1-natural $moe $layers=4 --seq 32K $full --routing natural
+    row oss1-16k $oss $vocab=201088 $layers=3 --seq 16K $full
+    row moe1-1layer-128k-batch2 $moe $layers=1 --seq 128K --micro-batch 2 $full
+    row moe1-1layer-64k-batch4-none $moe $layers=1 --seq 64K --micro-batch 4 $none $plain
+    row moe1-1layer-full-loss $moe $layers=1 --seq 32K --set loss=full $full
+    row moe1-2layers-none-chunks $moe $layers=2 --seq 64K --micro-batch 2 $none $chunks=4
+    row small1-64k $small $vocab=32768 $layers=2 --seq 64K $full $plain
+    row small1-64k-natural $small $vocab=32768 $layers=2 --seq 64K $full $chunks=2 --routing natural
+    row small1-32k-none-bf16 $small $vocab=32768 $layers=4 --seq 32K $none $chunks=2 --set grad_dtype=bf16
+    row small1-16k-micro4 $small $vocab=32768 $layers=3 --seq 16K --micro-batch 2 --global-batch 8 $none $chunks=3
+    row small1-hot $small $vocab=32768 $layers=2 --seq 64K $full $plain --routing 80:4
+    row small1-128k-half $small $vocab=32768 $layers=2 --seq 128K $full --set recompute_layers=1 $plain
+    row oss1-128k $oss $vocab=201088 $layers=1 --seq 128K --micro-batch 2 $full $plain
+    row oss1-32k-none $oss $vocab=32768 $layers=1 --seq 32K --micro-batch 4 $none $plain
+    row dense1-16k-none $dense --seq 16K $none
+    row dense1-32k $dense --seq 32K $full
+    row dense1-32k-none $dense --seq 32K $none
+    row dense1-32k-full-loss $dense --seq 32K --set loss=full $full
+    row dense1-64k $dense --seq 64K $full --set recompute_layers=14
+    row dense1-4k-batch16 $dense --seq 4K --micro-batch 8 --global-batch 16 $none --set grad_dtype=bf16
+}
+
+rows_of_two() {
+    world=2
+    ep1="--set tp=1 --set pp=1 --set cp=1 --set ep=1"
+    ep2="--set tp=1 --set pp=1 --set cp=1 --set ep=2"
+    cp2="--set tp=1 --set pp=1 --set cp=2 --set ep"
+    row moe2-32k $moe $layers=6 --seq 32K $ep2 $full $plain
+    row moe2-32k-chunks $moe $layers=6 --seq 32K $ep2 $full $chunks=2 --set wgrad_delay=1
+    row moe2-32k-copy $moe $layers=6 --seq 32K $ep2 $full $chunks=4 --set exchange=copy
+    row moe2-32k-natural $moe $layers=6 --seq 32K $ep2 $full $plain --routing natural
+    row moe2-zero1 $moe $layers=6 --seq 32K $ep1 --set sharding=zero1 $full $plain
+    row moe2-ep1 $moe $layers=6 --seq 32K $ep1 --set sharding=fsdp $full $plain --set comm_streams=1
+    row moe2-bf16 $moe $layers=6 --seq 32K $ep2 --set grad_dtype=bf16 $full
+    row moe2-cp2 $moe $layers=6 --seq 64K $cp2=2 $full
+    row moe2-cp2-128k $moe $layers=4 --seq 128K $cp2=2 $full $chunks=4
+    row moe2-micro4 $moe $layers=6 --seq 8K --global-batch 8 $ep2 $none
+    row moe2-22layers $moe $layers=22 --seq 16K $ep2 $full
+    row oss2-16k $oss $vocab=201088 $layers=6 --seq 16K $ep2 $full
+    row moe2-2layers-64k $moe $layers=2 --seq 64K $cp2=2 $full $chunks=4
+    row moe2-2layers-none $moe $layers=2 --seq 64K --micro-batch 2 $ep2 $none $plain
+    row moe2-2layers-full-loss $moe $layers=2 --seq 32K $ep2 --set loss=full $plain $full
+    row moe2-2layers-hot $moe $layers=2 --seq 64K --micro-batch 2 $ep2 --routing 80:4 $plain $none
+    row moe2-1layer-128k $moe $layers=1 --seq 128K --micro-batch 2 $ep2 $full $chunks=3
+    row moe2-2layers-128k-cp2-none $moe $layers=2 --seq 128K $cp2=2 $none $plain
+    row small2-64k-natural $small $vocab=32768 $layers=3 --seq 64K --micro-batch 2 $ep2 $full $chunks=2 --routing natural
+    row small2-64k-hot-none $small $vocab=32768 $layers=2 --seq 64K $ep2 $none $plain --routing 80:4
+    row small2-zero1-none $small $vocab=32768 $layers=4 --seq 32K $ep1 --set sharding=zero1 $none $chunks=2
+    row small2-full-loss-cp2 $small $layers=2 --seq 64K $cp2=2 --set loss=full $full $plain
+    row oss2-1layer-none $oss $vocab=201088 $layers=1 --seq 64K --micro-batch 2 $ep2 $none $plain
+    row dense2-32k $dense --seq 32K $ep1 $full --set sharding=fsdp
+    row dense2-32k-none $dense --seq 32K $ep1 $none --set sharding=zero1
+    row dense2-64k-cp2-none $dense --seq 64K $cp2=1 $none
+    row dense2-16k-micro2 $dense --seq 16K --global-batch 4 $ep1 $none --set sharding=fsdp --set grad_dtype=bf16
+}
+
+# Rows side by side: a row is its who first makes its claim.
+if [ "$gpus" = names ]; then
+    rows_of_one
+    rows_of_two
+    exit
 fi
+mkdir -p "$out"
+rm -rf "$out"/*.claim
+for device in 0 1; do
+    [ "$device" -lt "$gpus" ] || [ "$device$gpus" = 00 ] || continue
+    (CUDA_VISIBLE_DEVICES=$device && export CUDA_VISIBLE_DEVICES && rows_of_one) &
+done
+wait
+[ "$gpus" -eq 1 ] || rows_of_two
+rm -rf "$out"/*.claim
