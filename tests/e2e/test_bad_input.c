@@ -103,6 +103,12 @@ static const struct bad_input bad_inputs[] = {
       " --set tp=2 --set offload=optimizer --set hardware.memory_bytes=16GB" },
     { "run_other_world", 2,
       WITH_PLAN "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 \"$RANKFIT\" run $TMP/plan.yaml" },
+    { "rehearse_rank_outside", 2, WITH_PLAN "\"$RANKFIT\" rehearse $TMP/plan.yaml --rank 4" },
+    { "rehearse_under_launcher", 2,
+      WITH_PLAN
+      "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 \"$RANKFIT\" rehearse $TMP/plan.yaml" },
+    { "rehearse_beyond_backend", 2,
+      "\"$RANKFIT\" rehearse " SMALL " --set tp=2 --set hardware.memory_bytes=16GB" },
     { "run_without_mpi", 3,
       WITH_PLAN
       "cp \"$RANKFIT\" $TMP/rankfit && ln -s /bin/true $TMP/rankfit-host && PATH=/nowhere "
