@@ -87,6 +87,8 @@ const struct hardware_key hardware_keys[] = {
          "attention backward, head dim 256 over 128"),
     FINE(attention_half_tokens, 0, 65536, "tokens",
          "sequence at which attention reaches half of its efficiency"),
+    FINE(attention_fade_tokens, 1024, 1e9, "tokens",
+         "sequence at which long keys have halved the efficiency of attention forward"),
     FINE(gemm_launch_seconds, 0, 0.001, SECONDS, "host cost of one matmul"),
     FINE(elementwise_call_seconds, 0, 0.01, SECONDS, "an elementwise kernel, beside its bytes"),
     FINE(optimizer_efficiency, 0.01, 1, FRACTION, "AdamW's passes, of the memory's rate"),

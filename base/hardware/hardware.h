@@ -60,10 +60,11 @@ struct hardware {
      * A product takes call_seconds + FLOPs / rate + traffic_share * bytes / memory rate. */
     double gemm_call_seconds, gemm_traffic_share;
     double expert_gemm_call_seconds, expert_gemm_traffic_share; /* a call: one expert's product */
-    /* Efficiencies at head dims 64 and 256 over that at 128; at s tokens, s / (s + half). */
+    /* Efficiencies at head dims 64 and 256 over that at 128; at s tokens, over 1 + half / s, and
+     * forward, whose keys outgrow the cache, over 1 + half / s + s / fade. */
     double attention_head64_factor, attention_head256_factor;
     double attention_backward_head64_factor, attention_backward_head256_factor;
-    double attention_half_tokens;
+    double attention_half_tokens, attention_fade_tokens;
     double gemm_launch_seconds;             /* host cost of one matmul, where not launch_seconds */
     double elementwise_call_seconds;        /* one elementwise kernel, beside its bytes */
     double optimizer_efficiency;            /* AdamW's passes, of memory bandwidth */

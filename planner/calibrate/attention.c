@@ -1,12 +1,16 @@
-/* attention.c - attention: t = flops / (peak * efficiency) * (1 + half / s) for s keys, with an
- * efficiency for each direction and head dim and one `half` for all. */
+/* attention.c - attention: t = flops / (peak * efficiency) * (1 + half / s + s / fade) for s keys,
+ * with an efficiency for each direction and head dim, one `half` for all and one `fade` for all
+ * forwards; no backward fades. */
 #include "planner/calibrate/form.h"
 
 #include <gsl/gsl_min.h>
 #include <math.h>
 #include <stdlib.h>
 
-enum { DIRECTIONS = 2, WIDTHS = 3, SETTLED_STEPS = 100 };
+/* Less than this, a share of a forward of a token, is none. */
+static const double LEAST_FADE = 1e-8;
+
+enum { DIRECTIONS = 2, WIDTHS = 3, SETTLED_STEPS = 100, FADE_ROUNDS = 8 };
 
 /* By direction and width; head dims up to 64 are narrow, and from 256 wide. */
 static int width_of(int head_dim)
@@ -34,6 +38,7 @@ struct groups {
     const struct form_input *in;
     struct group group[DIRECTIONS][WIDTHS];
     size_t points;
+    double per_fade; /* 1 / fade */
 };
 
 static void collect(struct groups *g, double half)
@@ -49,7 +54,8 @@ static void collect(struct groups *g, double half)
         if ((!forward && p->kind != POINT_ATTENTION_BACKWARD) || p->tokens <= 0)
             continue;
         struct group *group = &g->group[!forward][width_of(p->head_dim)];
-        const double x = p->flops / g->in->flops * (1 + half / (double)p->tokens);
+        double faded = forward ? (double)p->tokens * g->per_fade : 0;
+        const double x = p->flops / g->in->flops * (1 + half / (double)p->tokens + faded);
         if (group->rows.count == FIT_MAX_ROWS)
             continue;
         group->index[group->rows.count] = i;
@@ -106,6 +112,25 @@ static double best_half(struct groups *g)
     return ret;
 }
 
+/* 1 / fade of the usual forwards, at this half: the share of their FLOPs times s beside their
+ * FLOPs. */
+static double usual_fade(const struct groups *g, double half)
+{
+    struct fit_rows rows = { .columns = 2, .least = { g->in->host } };
+    struct fit fit = { 0 };
+    struct diag_list ignored = { 0 };
+    for (size_t i = 0; i < g->in->points->count; i++) {
+        const struct point *p = &g->in->points->points[i];
+        double work = p->flops / g->in->flops, s = (double)p->tokens;
+        if (p->kind != POINT_ATTENTION_FORWARD || width_of(p->head_dim) != 1 || s <= 0)
+            continue;
+        const double x[] = { work * (1 + half / s), work * s };
+        fit_add(&rows, x, p->seconds);
+    }
+    bool told = rows.count > 3 && fit_solve(&rows, &fit, &ignored) == 0 && fit.coefficient[0] > 0;
+    return told ? fit.coefficient[1] / fit.coefficient[0] : 0;
+}
+
 static void put_direction(struct groups *g, int d, struct calibration *ret,
                           struct diag_list *reterr)
 {
@@ -133,10 +158,16 @@ int form_attention(const struct form_input *in, struct calibration *ret, struct 
     collect(g, 0);
     if (g->points > 0) {
         double half = best_half(g);
+        for (int i = 0; i < FADE_ROUNDS; i++) {
+            g->per_fade = usual_fade(g, half);
+            half = best_half(g);
+        }
         (void)misfit(half, g);
         put_direction(g, 0, ret, reterr);
         put_direction(g, 1, ret, reterr);
         form_put(ret, "attention_half_tokens", half, -1, g->points, reterr);
+        if (g->per_fade > LEAST_FADE)
+            form_put(ret, "attention_fade_tokens", 1 / g->per_fade, -1, g->points, reterr);
     }
     free(g);
     return 0;

@@ -188,30 +188,36 @@ static void products_are_found(void **state)
 }
 
 /* Forward 0.7 of the peak, backward 0.5, half of it at 400 tokens; dim 64 at 0.8 and 0.9 of that,
- * dim 256 at 1.1 and 0.75. */
-static void attention_is_found(void **state)
+ * dim 256 at 1.1 and 0.75. Forwards fade, where they do, by a half at `fade` tokens. */
+static void add_attention(double fade)
 {
-    (void)state;
     static const struct {
         int head_dim;
         double forward, backward;
     } dims[] = { { 64, 0.8, 0.9 }, { 128, 1, 1 }, { 256, 1.1, 0.75 } };
-    begin();
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
         for (int64_t t = 1024; t <= 65536; t *= 4) {
             double flops = 2.0 * (double)t * (double)t * 4096, fill = 1 + 400 / (double)t;
+            double faded = fade > 0 ? (double)t / fade : 0;
             struct point p = { .kind = POINT_ATTENTION_FORWARD,
                                .name = "forward",
                                .tokens = t,
                                .head_dim = dims[i].head_dim,
                                .flops = flops,
-                               .seconds = flops / (0.7e15 * dims[i].forward) * fill };
+                               .seconds = flops / (0.7e15 * dims[i].forward) * (fill + faded) };
             add(p);
             p.kind = POINT_ATTENTION_BACKWARD;
             p.flops = 2.5 * flops;
             p.seconds = p.flops / (0.5e15 * dims[i].backward) * fill;
             add(p);
         }
+}
+
+static void attention_is_found(void **state)
+{
+    (void)state;
+    begin();
+    add_attention(0);
     compute();
     assert_near(value("attention_half_tokens"), 400, 2e-3, "tokens");
     assert_near(value("attention_forward_efficiency"), 0.7, 1e-3, "of the peak");
@@ -220,6 +226,18 @@ static void attention_is_found(void **state)
     assert_near(value("attention_head256_factor"), 1.1, 1e-3, "of dim 128");
     assert_near(value("attention_backward_head64_factor"), 0.9, 1e-3, "of dim 128");
     assert_near(value("attention_backward_head256_factor"), 0.75, 1e-3, "of dim 128");
+    assert_null(calibration_value(&found, "attention_fade_tokens"));
+    begin();
+    add_attention(500000);
+    compute();
+    assert_near(value("attention_half_tokens"), 400, 2e-3, "tokens");
+    assert_near(value("attention_forward_efficiency"), 0.7, 1e-3, "of the peak");
+    assert_near(value("attention_backward_efficiency"), 0.5, 1e-3, "of the peak");
+    assert_near(value("attention_head64_factor"), 0.8, 1e-3, "of dim 128");
+    assert_near(value("attention_head256_factor"), 1.1, 1e-3, "of dim 128");
+    assert_near(value("attention_backward_head64_factor"), 0.9, 1e-3, "of dim 128");
+    assert_near(value("attention_backward_head256_factor"), 0.75, 1e-3, "of dim 128");
+    assert_near(value("attention_fade_tokens"), 500000, 0.01, "tokens");
 }
 
 /* Passes of 90 and 45 % of the rate, as many bytes each: both together 60 %. */
@@ -260,7 +278,8 @@ static void passes_are_summed(void **state)
     assert_near(value("optimizer_efficiency"), 0.85, 1e-3, "of the rate");
     assert_near(value("host_link_bytes_per_second"), 55e9, 1e-3, "bytes/s");
     assert_near(value("host_link_both_bytes_per_second"), 35e9, 1e-3, "bytes/s");
-    assert_near(value("launch_seconds"), 4e-6, 1e-9, "s");
+    assert_near(value("launch_seconds"), 3e-6, 1e-9, "s");
+    assert_near(value("gemm_launch_seconds"), 5e-6, 1e-9, "s");
 }
 
 /* Links of 400 GB/s: gathers reach 0.7 of it, scatters 0.65, exchanges 0.8, by copies 0.82. */

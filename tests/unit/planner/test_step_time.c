@@ -130,6 +130,10 @@ static void attention_rates(void **state)
     s.hardware.attention_half_tokens = 128;
     compute(128);
     assert_near(time_of.item_seconds[TIME_ATTENTION], plain / 0.5 / 0.5, 1e-12, "s");
+    /* forward and replay, 2 of 4.5 forwards in all, fade too */
+    s.hardware.attention_fade_tokens = 1024;
+    compute(128);
+    assert_near(time_of.item_seconds[TIME_ATTENTION], plain / 0.5 * (2 + 2 / 4.5 / 8), 1e-12, "s");
 }
 
 /* Nothing computes: 4 experts of 2 layers are launched 2 + 1 times forward and replay, 4 backward;
