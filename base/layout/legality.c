@@ -60,6 +60,8 @@ const struct legality_rule legality_rules[] = {
       legality_vocab_group },
     { "vocab_strip", SEVERITY_ERROR, "vocab_strip is at most the vocabulary and needs linear_ce",
       legality_vocab_strip },
+    { "loss_tile", SEVERITY_ERROR, "loss_tile_tokens belongs to loss=linear_ce and loss=full",
+      legality_loss_tile },
     { "offload", SEVERITY_ERROR,
       "offloaded checkpoints exist and have a host budget; the optimizer has two slots",
       legality_offload },

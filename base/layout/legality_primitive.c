@@ -278,6 +278,20 @@ int legality_vocab_strip(const struct legality_input *in, struct diag_list *rete
     return 1;
 }
 
+int legality_loss_tile(const struct legality_input *in, struct diag_list *reterr)
+{
+    const struct primitives *p = &in->choices->primitives;
+
+    if (p->loss != LOSS_RING_DTP || p->loss_tile_tokens == LOSS_TILE_TOKENS)
+        return 0;
+    if (!reterr)
+        return 1;
+    diag_error(reterr, choice_pos(in->fixed, "loss_tile_tokens"),
+               "loss_tile_tokens=%d with loss=%s", p->loss_tile_tokens, loss_names[p->loss]);
+    diag_hint(reterr, "loss=linear_ce, loss=full, or loss_tile_tokens=%d", LOSS_TILE_TOKENS);
+    return 1;
+}
+
 int legality_offload(const struct legality_input *in, struct diag_list *reterr)
 {
     const struct primitives *p = &in->choices->primitives;

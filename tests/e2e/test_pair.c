@@ -103,9 +103,10 @@ static void figures_are_of_the_model(void **state)
 static void every_kind_agrees(void **state)
 {
     (void)state;
-    static const char *const names[] = { "loss=linear_ce",      "vocab_strip=96", "moe=chunked",
-                                         "sharding=zero1",      "ep=2",           "grad_dtype=bf16",
-                                         "context=allgather_kv" };
+    static const char *const names[] = { "loss=linear_ce",      "vocab_strip=96",
+                                         "loss_tile_tokens=50", "moe=chunked",
+                                         "sharding=zero1",      "ep=2",
+                                         "grad_dtype=bf16",     "context=allgather_kv" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         json_decref(pair_of(names[i]));
 }
@@ -117,7 +118,7 @@ static void wrong_questions(void **state)
     struct program_result result;
     expect("\"$RANKFIT\" pair chunked", 2, &result);
     assert_non_null(strstr(result.err, "'chunked' has no pair"));
-    assert_non_null(strstr(result.err, "loss, vocab_strip, logits_dtype, moe"));
+    assert_non_null(strstr(result.err, "loss, vocab_strip, logits_dtype, loss_tile_tokens, moe"));
     program_done(&result);
     expect("\"$RANKFIT\" pair mo=chunked", 2, &result);
     assert_non_null(strstr(result.err, "did you mean moe=chunked?"));

@@ -20,17 +20,21 @@ struct form {
     const char *name;
     enum loss loss;
     enum dtype logits, gradient;
-    int strip;
+    int strip, tile;
 };
 
 static const struct form forms[] = {
-    { "full, fp32", LOSS_FULL, DTYPE_FP32, DTYPE_FP32, 0 },
-    { "full, bf16", LOSS_FULL, DTYPE_BF16, DTYPE_FP32, 0 },
-    { "tiles", LOSS_LINEAR_CE, DTYPE_FP32, DTYPE_FP32, 0 },
-    { "strips", LOSS_LINEAR_CE, DTYPE_FP32, DTYPE_FP32, 1000 },
-    { "strip of all", LOSS_LINEAR_CE, DTYPE_FP32, DTYPE_FP32, 1 },
-    { "tiles, bf16 gradients", LOSS_LINEAR_CE, DTYPE_FP32, DTYPE_BF16, 0 },
-    { "strips, bf16 gradients", LOSS_LINEAR_CE, DTYPE_FP32, DTYPE_BF16, 4099 },
+    { "full, fp32", LOSS_FULL, DTYPE_FP32, DTYPE_FP32, 0, 512 },
+    { "full, fp32, tiles of 96", LOSS_FULL, DTYPE_FP32, DTYPE_FP32, 0, 96 },
+    { "full, bf16", LOSS_FULL, DTYPE_BF16, DTYPE_FP32, 0, 512 },
+    { "tiles", LOSS_LINEAR_CE, DTYPE_FP32, DTYPE_FP32, 0, 512 },
+    { "tiles of 1024", LOSS_LINEAR_CE, DTYPE_FP32, DTYPE_FP32, 0, 1024 },
+    { "one tile", LOSS_LINEAR_CE, DTYPE_FP32, DTYPE_FP32, 0, 4096 },
+    { "strips", LOSS_LINEAR_CE, DTYPE_FP32, DTYPE_FP32, 1000, 512 },
+    { "strips, tiles of 3", LOSS_LINEAR_CE, DTYPE_FP32, DTYPE_FP32, 1000, 3 },
+    { "strip of all", LOSS_LINEAR_CE, DTYPE_FP32, DTYPE_FP32, 1, 512 },
+    { "tiles, bf16 gradients", LOSS_LINEAR_CE, DTYPE_FP32, DTYPE_BF16, 0, 512 },
+    { "strips, bf16 gradients", LOSS_LINEAR_CE, DTYPE_FP32, DTYPE_BF16, 4099, 512 },
 };
 enum { FORM_COUNT = sizeof forms / sizeof *forms };
 
@@ -143,6 +147,7 @@ static void run(struct bench *b, const struct form *form)
     p->logits_dtype = form->logits;
     p->grad_dtype = form->gradient;
     p->vocab_strip = form->strip == 1 ? (int)b->vocab : form->strip;
+    p->loss_tile_tokens = form->tile;
     *w = (struct work){ .plan = &b->plan,
                         .backend = backend_host_open(&b->errors),
                         .mesh = &b->mesh,
@@ -150,7 +155,8 @@ static void run(struct bench *b, const struct form *form)
                         .seed = SEED,
                         .dry = true };
     assert_non_null(w->backend);
-    assert_int_equal(mesh_open(&b->mesh, step_fabric, &b->plan.choices.layout, false, &b->errors), 0);
+    assert_int_equal(mesh_open(&b->mesh, step_fabric, &b->plan.choices.layout, false, &b->errors),
+                     0);
     const struct arena_source source = w->backend->ops->arena_source(w->backend);
     w->arena = arena_open(&source);
     assert_non_null(w->arena);
@@ -289,7 +295,7 @@ static uint64_t rounded(int64_t rows, int64_t width, uint64_t bytes)
 /* ARCHITECTURE.md, "Loss". */
 static void check_memory(const struct bench *b, const struct form *form)
 {
-    int64_t tile = b->tokens < 512 ? b->tokens : 512;
+    int64_t tile = b->tokens < form->tile ? b->tokens : form->tile;
     int64_t width = b->plan.choices.primitives.vocab_strip;
     uint64_t want = 3 * rounded(b->tokens, b->hidden, 2), logits = 0;
     struct arena_record record;

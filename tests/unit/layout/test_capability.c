@@ -51,6 +51,7 @@ static const struct {
     { "loss", "full" },
     { "logits_dtype", "bf16" },
     { "vocab_strip", "4096" },
+    { "loss_tile_tokens", "2048" },
     { "moe", "chunked" },
     { "moe_chunks", "5" },
     { "wgrad_delay", "1" },

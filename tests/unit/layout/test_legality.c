@@ -317,6 +317,13 @@ static void strip_beyond_vocabulary(struct fixture *f)
     f->choices.primitives.vocab_strip = 151937;
 }
 
+static void tiles_of_ring(struct fixture *f)
+{
+    f->choices.primitives.loss = LOSS_RING_DTP;
+    f->choices.primitives.vocab_group = 8;
+    f->choices.primitives.loss_tile_tokens = 1024;
+}
+
 static void offload_without_budget(struct fixture *f)
 {
     f->choices.primitives.offload = OFFLOAD_CHECKPOINTS;
@@ -438,6 +445,7 @@ static const struct example examples[] = {
     { "vocab_strip", strip_without_stream, "vocab_strip=4096 with loss=full", "loss=linear_ce" },
     { "vocab_strip", strip_beyond_vocabulary,
       "vocab_strip=151937, but the vocabulary has 151936 entries", "at most 151936" },
+    { "loss_tile", tiles_of_ring, "loss_tile_tokens=1024 with loss=ring_dtp", "loss=linear_ce" },
     { "offload", offload_without_budget, "sco_host_bytes=0, and offload has checkpoints",
       "sco_host_bytes" },
     { "offload", one_slot, "slots=1", "slots=2" },
