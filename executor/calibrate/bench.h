@@ -12,8 +12,10 @@ struct bench {
     struct points *points;
     struct diag_list *errors;
     char *block; /* of the device */
-    uint64_t block_bytes, used, piece_bytes;
+    uint64_t block_bytes, usable_bytes, used, piece_bytes;
     char *workspace; /* the backend's, which stays */
+    char *blocker;   /* NULL on the host; see bench_time */
+    double blocker_seconds;
 };
 
 /* Reserves the device's memory and fills it. bench_close is due in any case. */
@@ -32,7 +34,9 @@ void *bench_upload(struct bench *b, const void *host, uint64_t bytes);
 typedef int bench_run(struct bench *b, void *operation);
 
 /* Times the operation and adds the point with its seconds and repeats. `together`: all ranks run it
- * the same number of times, at the same time. */
+ * the same number of times, at the same time. What a host puts on a stream more slowly than the
+ * device works it off is put there behind copies that keep the device busy meanwhile, so that it is
+ * the device that is timed: in a step the host runs ahead. */
 int bench_time(struct bench *b, bench_run *run, void *operation, bool together,
                const struct point *point);
 /* Adds a point as it is. */

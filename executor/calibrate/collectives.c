@@ -57,11 +57,11 @@ static int measure(struct bench *b, struct collective *x)
 /* Sizes a factor of four apart, of multiples that every number of ranks divides. */
 static int measure_sizes(struct bench *b, struct collective *x)
 {
-    bool host = b->calibration->host, quick = b->calibration->quick;
+    bool host = b->calibration->host;
     uint64_t unit = (uint64_t)x->count * 256;
-    uint64_t least = host ? 16 << 10 : 256 << 10, most = quick  ? 256 << 10
-                                                         : host ? 16 << 20
-                                                                : 1 << 30;
+    uint64_t least = host ? 16 << 10 : 1 << 20, most = host ? 16 << 20 : 1 << 30;
+    if (b->calibration->quick)
+        most = 16 * least;
     for (uint64_t bytes = least; bytes <= most; bytes *= 4) {
         x->bytes = bytes / unit * unit;
         x->send = bench_take(b, bytes);

@@ -29,7 +29,7 @@ static uint64_t held(const struct bench *b)
 static int measure_sizes(struct bench *b, struct copy_exchange *x, uint64_t most)
 {
     int count = b->calibration->fabric->world;
-    for (uint64_t bytes = UINT64_C(256) << 10; bytes <= most; bytes *= 4) {
+    for (uint64_t bytes = UINT64_C(1) << 20; bytes <= most; bytes *= 4) {
         struct point point = { .kind = POINT_COPY_EXCHANGE,
                                .name = "all_to_all, copies",
                                .ranks = count,

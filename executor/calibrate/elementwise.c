@@ -269,7 +269,7 @@ static int run_copy(struct bench *b, void *operation)
                         b->errors);
 }
 
-/* Half of the block onto the other half, and less of it. */
+/* A quarter of the block onto another, and less of it. */
 static int measure_copies(struct bench *b)
 {
     for (uint64_t bytes = b->block_bytes / 4; bytes >= b->block_bytes / 64; bytes /= 4) {

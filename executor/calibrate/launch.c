@@ -4,7 +4,9 @@
 
 #include "executor/fabric/progress.h"
 
-enum { ROUNDS = 7, RUNS = 200, ROWS = 8, WIDTH = 64 };
+enum { ROUNDS = 7, RUNS = 200 };
+
+static const int64_t ROWS = 8, WIDTH = 64;
 
 static int put(struct bench *b, const bf16 *x, const bf16 *w, bf16 *y, bool product)
 {
