@@ -83,6 +83,24 @@ static void close_knob(const struct space *space, enum knob_kind kind, int least
         *knob = kept;
 }
 
+/* Interleaving and offload are keys that no knob has. */
+static void close_keys(struct space *space, int least)
+{
+    struct degrees degrees = space_fixed_degrees(space);
+    struct settings settings = space_leanest(space);
+
+    settings.chunks = space->chunks.values[0];
+    settings.offload = OFFLOAD_OPTIMIZER;
+    if (space->open_offload && host_faults(space, &degrees, &settings) > least)
+        space->open_offload = false;
+    settings.offload = 0;
+    degrees.vpp = 2;
+    if (space->open_vpp && host_faults(space, &degrees, &settings) > least) {
+        space->open_vpp = false;
+        space->fixed.vpp = 1;
+    }
+}
+
 void space_restrict_to_host(struct space *space)
 {
     struct knob *const knobs[KNOB_COUNT] = { &space->sharding, &space->recompute, &space->loss,
@@ -96,4 +114,5 @@ void space_restrict_to_host(struct space *space)
     close_degree(space, DEGREE_ETP, least, &space->open_etp, &space->fixed.etp);
     for (int kind = 0; kind < KNOB_COUNT; kind++)
         close_knob(space, (enum knob_kind)kind, least, knobs[kind]);
+    close_keys(space, least);
 }

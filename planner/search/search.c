@@ -1,131 +1,58 @@
-/* Brute force. Three things are skipped, each because of a proof on the budgets and times:
- * - what runs ahead matters only where units are gathered, shard widths only where state is
- * sharded;
- * - recomputing takes longer than keeping and holds no more, gathering ahead holds more and takes
- *   no longer: so the keeping member furthest ahead of a family bounds its time from below, and the
- *   recomputing member not ahead its memory. */
-#include "planner/search/space.h"
+/* search.c - workers over the factorizations of the world, and what they found put together. */
+#include "planner/search/search.h"
 
+#include "planner/search/family.h"
+
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+const char *const objective_names[OBJECTIVE_COUNT + 1] = { "throughput", "headroom", "gpus",
+                                                           "gpu-hours", NULL };
+
+enum { THREADS_MAX = 16 };
+
+struct units {
+    size_t count, room;
+    struct degrees *items;
+    bool failed; /* no memory */
+};
 
 struct search {
     struct space space;
-    struct candidate best;
-    bool any;
+    struct units units;
+    struct shared_search shared;
+    _Atomic size_t next;
+    int workers;
+    struct worker worker[THREADS_MAX];
 };
 
-static void consider(struct search *search, const struct candidate *candidate)
+static double now_seconds(void)
 {
-    if (!search->any || candidate_better(candidate, &search->best))
-        search->best = *candidate;
-    search->any = true;
+    struct timespec now;
+    if (clock_gettime(CLOCK_MONOTONIC, &now))
+        return 0;
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static void judge_and_consider(struct search *search, const struct degrees *degrees,
-                               const struct settings *settings)
+static void add_unit(struct units *units, const struct degrees *degrees)
 {
-    struct candidate candidate;
-    if (!space_try(&search->space, degrees, settings, &candidate))
-        return;
-    space_time(&search->space, &candidate);
-    consider(search, &candidate);
-}
-
-/* True when even the fastest member of the family is no faster than the best that fits. */
-static bool too_slow(struct search *search, const struct degrees *degrees,
-                     const struct settings *family)
-{
-    struct candidate fastest;
-    struct settings settings = *family;
-
-    if (!search->any || search->best.verdict != VERDICT_FITS)
-        return false;
-    settings.recompute = (enum recompute)search->space.recompute.values[0];
-    settings.ahead = (enum ahead)search->space.ahead.values[0];
-    space_complete(&search->space, degrees, &settings, &fastest.choices);
-    if (!space_legal(&search->space, &fastest.choices))
-        return false;
-    space_time(&search->space, &fastest);
-    return fastest.time.seconds >= search->best.time.seconds;
-}
-
-/* Settings that differ only in recompute and in what runs ahead. */
-static void search_family(struct search *search, const struct degrees *degrees,
-                          const struct settings *family)
-{
-    const struct space *space = &search->space;
-    const struct knob *recompute = &space->recompute, *ahead = &space->ahead;
-    int depths = family->sharding == SHARDING_FSDP ? ahead->count : 1;
-    struct settings settings = *family;
-    struct candidate leanest;
-
-    if (too_slow(search, degrees, family))
-        return;
-    settings.recompute = (enum recompute)recompute->values[recompute->count - 1];
-    settings.ahead = (enum ahead)ahead->values[depths - 1];
-    if (!space_try(&search->space, degrees, &settings, &leanest))
-        return;
-    space_time(space, &leanest);
-    consider(search, &leanest);
-    if (leanest.verdict == VERDICT_DOES_NOT_FIT)
-        return;
-    for (int r = 0; r < recompute->count; r++) {
-        for (int p = 0; p < depths; p++) {
-            if (r == recompute->count - 1 && p == depths - 1)
-                continue;
-            settings.recompute = (enum recompute)recompute->values[r];
-            settings.ahead = (enum ahead)ahead->values[p];
-            judge_and_consider(search, degrees, &settings);
-        }
+    if (units->count == units->room) {
+        size_t room = units->room ? 2 * units->room : 256;
+        struct degrees *items = realloc(units->items, room * sizeof *items);
+        units->failed = units->failed || !items;
+        if (!items)
+            return;
+        units->items = items;
+        units->room = room;
     }
-}
-
-static void search_families(struct search *search, const struct degrees *degrees,
-                            enum sharding sharding)
-{
-    const struct space *space = &search->space;
-    struct knob linear = space_linear_contexts(space, degrees->cp);
-    struct settings settings = { .sharding = sharding };
-
-    for (int l = 0; l < space->loss.count; l++) {
-        settings.loss = (enum loss)space->loss.values[l];
-        for (int c = 0; c < space->chunks.count; c++) {
-            settings.chunks = space->chunks.values[c];
-            for (int x = 0; x < linear.count; x++) {
-                settings.linear_context = (enum linear_context)linear.values[x];
-                search_family(search, degrees, &settings);
-            }
-        }
-    }
-}
-
-static void search_widths(struct search *search, const struct degrees *outer,
-                          enum sharding sharding)
-{
-    int dense[SPACE_MAX_DIVISORS], expert[SPACE_MAX_DIVISORS];
-    int dense_count = space_degree_values(&search->space, DEGREE_FSDP, outer, dense);
-    int expert_count = space_degree_values(&search->space, DEGREE_E_FSDP, outer, expert);
-    bool sharded = sharding != SHARDING_REPLICATED;
-    struct degrees degrees = *outer;
-
-    for (int i = sharded ? 0 : dense_count - 1; i < dense_count; i++) {
-        degrees.fsdp = dense[i];
-        for (int j = sharded && search->space.has_moe ? 0 : expert_count - 1; j < expert_count;
-             j++) {
-            degrees.e_fsdp = expert[j];
-            search_families(search, &degrees, sharding);
-        }
-    }
-}
-
-static void search_shardings(struct search *search, const struct degrees *degrees)
-{
-    for (int s = search->space.sharding.count - 1; s >= 0; s--)
-        search_widths(search, degrees, (enum sharding)search->space.sharding.values[s]);
+    units->items[units->count++] = *degrees;
 }
 
 /* The degrees one after another, outermost first. */
-static void search_degree(struct search *search, enum degree degree, struct degrees *degrees)
+static void add_units(struct search *search, enum degree degree, struct degrees *degrees)
 {
     int values[SPACE_MAX_DIVISORS];
     int count = space_degree_values(&search->space, degree, degrees, values);
@@ -134,23 +61,289 @@ static void search_degree(struct search *search, enum degree degree, struct degr
     for (int i = 0; i < count; i++) {
         *places[degree] = values[i];
         if (degree == DEGREE_ETP)
-            search_shardings(search, degrees);
+            add_unit(&search->units, degrees);
         else
-            search_degree(search, (enum degree)(degree + 1), degrees);
+            add_units(search, (enum degree)(degree + 1), degrees);
     }
+}
+
+struct job {
+    struct search *search;
+    int index;
+    const struct search_options *options; /* of the caller's thread only: it tells of progress */
+};
+
+/* Takes units until there are none. */
+static void *work(void *context)
+{
+    struct job *job = context;
+    struct search *search = job->search;
+    for (;;) {
+        size_t unit = atomic_fetch_add(&search->next, 1);
+        if (unit >= search->units.count)
+            return NULL;
+        worker_search(&search->worker[job->index], unit, &search->units.items[unit]);
+        if (job->options && job->options->progress)
+            job->options->progress(job->options->context,
+                                   (double)unit / (double)search->units.count);
+    }
+}
+
+static int thread_count(const struct search_options *options, size_t units)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    long threads = options->threads > 0 ? options->threads : cores;
+    if (threads > THREADS_MAX)
+        threads = THREADS_MAX;
+    if ((size_t)threads > units)
+        threads = (long)units;
+    return threads > 1 ? (int)threads : 1;
+}
+
+/* Where a thread cannot be had, the others do its work. */
+static void run_workers(struct search *search, const struct search_options *options)
+{
+    pthread_t threads[THREADS_MAX];
+    struct job jobs[THREADS_MAX];
+    bool started[THREADS_MAX] = { false };
+
+    atomic_store(&search->next, 0);
+    for (int i = 1; i < search->workers; i++) {
+        jobs[i] = (struct job){ search, i, NULL };
+        started[i] = pthread_create(&threads[i], NULL, work, &jobs[i]) == 0;
+    }
+    jobs[0] = (struct job){ search, 0, options };
+    (void)work(&jobs[0]);
+    for (int i = 1; i < search->workers; i++)
+        if (started[i])
+            (void)pthread_join(threads[i], NULL);
+}
+
+static void set_bound(struct search *search, double bound)
+{
+    uint64_t bits;
+    memcpy(&bits, &bound, sizeof bits);
+    atomic_store(&search->shared.bound, bits);
+}
+
+/* The whole space once, for one goal; what the workers found before is forgotten. */
+static void run_goal(struct search *search, const struct search_options *options, enum goal goal,
+                     double bound)
+{
+    search->shared.goal = goal;
+    set_bound(search, bound);
+    for (int i = 0; i < search->workers; i++)
+        search->worker[i].any = false;
+    run_workers(search, options);
+}
+
+static const struct worker *best_worker(const struct search *search)
+{
+    const struct worker *best = NULL;
+    for (int i = 0; i < search->workers; i++) {
+        const struct worker *worker = &search->worker[i];
+        if (worker->any && (!best || score_better(&worker->best_score, &best->best_score)))
+            best = worker;
+    }
+    return best;
+}
+
+/* What fits; else what fits by the point estimate; else the smallest. */
+static void run_goals(struct search *search, const struct search_options *options)
+{
+    const double none = 1e300;
+    bool headroom = options->objective == OBJECTIVE_HEADROOM;
+    double worth = options->worth_seconds > 0 ? options->worth_seconds : none;
+
+    if (!headroom)
+        run_goal(search, options, GOAL_FITS, worth);
+    if (!headroom && !best_worker(search) && !options->fits_only)
+        run_goal(search, options, GOAL_TIGHT, none);
+    if ((headroom || !best_worker(search)) && !options->fits_only)
+        run_goal(search, options, GOAL_SMALLEST, none);
+}
+
+/* The whole answer of a layout, by the budgets themselves. */
+static void candidate_of(const struct space *space, const struct choices *choices,
+                         struct candidate *ret)
+{
+    struct budget_input in = space_budget_input(space, &ret->choices);
+    ret->choices = *choices;
+    budget_worst(&in, &ret->worst);
+    step_time_compute(&in, &ret->time);
+    ret->verdict = space_verdict(space, &ret->worst);
+}
+
+/* Points from the fastest to the leanest, those between at even steps of bytes. */
+static void take_front(const struct space *space, const struct front *front,
+                       struct search_result *ret)
+{
+    int last = -1;
+    for (int i = 0; i < FRONT_MAX && front->count > 0; i++) {
+        uint64_t most = front->points[0].bytes, least = front->points[front->count - 1].bytes;
+        uint64_t wanted = most - (most - least) * (uint64_t)i / (FRONT_MAX - 1);
+        int at = last + 1 < front->count ? last + 1 : front->count - 1;
+        while (at < front->count - 1 && front->points[at].bytes > wanted)
+            at++;
+        if (at == last)
+            break;
+        last = at;
+        candidate_of(space, &front->points[at].choices, &ret->front[ret->front_count++]);
+    }
+}
+
+static int take_fronts(struct search *search, struct search_result *ret)
+{
+    struct front all;
+    if (front_init(&all))
+        return -1;
+    for (int i = 0; i < search->workers; i++)
+        for (int p = 0; p < search->worker[i].front.count; p++) {
+            const struct front_point *point = &search->worker[i].front.points[p];
+            front_add(&all, point->unit, point->seconds, point->bytes, &point->choices);
+        }
+    take_front(&search->space, &all, ret);
+    front_done(&all);
+    return 0;
+}
+
+static int collect(struct search *search, const struct search_options *options,
+                   struct search_result *ret)
+{
+    const struct worker *best = best_worker(search);
+    for (int i = 0; i < search->workers; i++) {
+        ret->layouts += search->worker[i].layouts;
+        ret->legal += search->worker[i].legal;
+        ret->judged += search->worker[i].judged;
+    }
+    ret->any = best != NULL;
+    ret->gpus = search->space.q->gpus;
+    if (best)
+        candidate_of(&search->space, &best->best, &ret->best);
+    return options->front ? take_fronts(search, ret) : 0;
+}
+
+static int search_init(struct search *search, const struct question *q,
+                       const struct search_options *options)
+{
+    struct degrees degrees;
+    space_init(&search->space, q);
+    space_open(&search->space, options->everything);
+    search->shared.front = options->front;
+    search->shared.skip_nothing = options->skip_nothing;
+    degrees = space_fixed_degrees(&search->space);
+    add_units(search, DEGREE_TP, &degrees);
+    if (search->units.failed)
+        return -1;
+    search->workers = thread_count(options, search->units.count);
+    for (int i = 0; i < search->workers; i++)
+        if (worker_init(&search->worker[i], &search->space, &search->shared))
+            return -1;
+    return 0;
+}
+
+static void search_done(struct search *search)
+{
+    for (int i = 0; i < search->workers; i++)
+        worker_done(&search->worker[i]);
+    free(search->units.items);
+    free(search);
+}
+
+int search_run(const struct question *q, const struct search_options *options,
+               struct search_result *ret, struct diag_list *reterr)
+{
+    double start = now_seconds();
+    struct search *search = calloc(1, sizeof *search);
+    int rc = search ? search_init(search, q, options) : -1;
+
+    memset(ret, 0, sizeof *ret);
+    if (rc == 0) {
+        run_goals(search, options);
+        rc = collect(search, options, ret);
+    }
+    if (search)
+        search_done(search);
+    ret->seconds = now_seconds() - start;
+    return rc == 0 ? 0 : diag_error(reterr, (struct pos){ 0 }, "out of memory");
+}
+
+/* Machines come in divisors of a node and in whole nodes. */
+static bool is_a_world(const struct question *q, int gpus)
+{
+    int node = q->hardware->gpus_per_node;
+    return node < 1 || node % gpus == 0 || gpus % node == 0;
+}
+
+/* Seconds of a step on this question's GPUs that cost as much a token as the best so far. */
+static double worth_seconds(const struct question *q, const struct search_result *best)
+{
+    double tokens = (double)question_global_batch(q) * (double)q->seq_tokens;
+    if (!best->any)
+        return 0;
+    return tokens / (best->best.time.tokens_per_second_per_gpu * q->gpus);
+}
+
+struct part {
+    const struct search_options *options;
+    int done, of;
+};
+
+static void progress_of_part(void *context, double share)
+{
+    const struct part *part = context;
+    part->options->progress(part->options->context, (part->done + share) / part->of);
+}
+
+/* Fewer GPUs first: the first that fit are the fewest. */
+int search_worlds(const struct question *q, const struct search_options *options,
+                  struct search_result *ret, struct diag_list *reterr)
+{
+    struct question part_q = *q;
+    struct search_options part_options = *options;
+    struct part part = { options, 0, q->gpus };
+    struct search_result *one = calloc(1, sizeof *one);
+    int rc = one ? 0 : diag_error(reterr, (struct pos){ 0 }, "out of memory");
+
+    memset(ret, 0, sizeof *ret);
+    part_options.fits_only = true;
+    part_options.progress = options->progress ? progress_of_part : NULL;
+    part_options.context = &part;
+    for (int gpus = 1; gpus <= q->gpus && rc == 0; gpus++) {
+        if (!is_a_world(q, gpus))
+            continue;
+        part.done = gpus - 1;
+        part_q.gpus = gpus;
+        part_options.worth_seconds = worth_seconds(&part_q, ret);
+        rc = search_run(&part_q, &part_options, one, reterr);
+        one->layouts += ret->layouts;
+        one->legal += ret->legal;
+        one->judged += ret->judged;
+        one->seconds += ret->seconds;
+        if (rc == 0 && one->any)
+            *ret = *one;
+        ret->layouts = one->layouts;
+        ret->legal = one->legal;
+        ret->judged = one->judged;
+        ret->seconds = one->seconds;
+        if (ret->any && options->objective == OBJECTIVE_GPUS)
+            break;
+    }
+    free(one);
+    return rc;
 }
 
 long search_all(const struct question *q, struct candidate *ret)
 {
-    struct search search;
-    struct degrees degrees;
+    const struct search_options options = { .objective = OBJECTIVE_THROUGHPUT, .threads = 1 };
+    struct search_result result;
+    struct diag_list errors = { .count = 0 };
 
-    memset(&search, 0, sizeof search);
-    space_init(&search.space, q);
-    degrees = space_fixed_degrees(&search.space);
-    search_degree(&search, DEGREE_TP, &degrees);
-    *ret = search.best;
-    if (!search.any)
+    if (search_run(q, &options, &result, &errors) != 0 || !result.any) {
+        memset(ret, 0, sizeof *ret);
         ret->verdict = VERDICT_DOES_NOT_FIT;
-    return search.space.layouts;
+        return (long)result.layouts;
+    }
+    *ret = result.best;
+    return (long)result.layouts;
 }

@@ -126,6 +126,18 @@ void space_init(struct space *space, const struct question *q)
         space_restrict_to_host(space);
 }
 
+void space_open(struct space *space, bool everything)
+{
+    const struct fixed_choices *fixed = &space->q->fixed;
+    space->open_micro_batch = everything && !choice_is_fixed(fixed, "micro_batch");
+    if (everything)
+        return;
+    space->open_offload = false;
+    if (space->open_vpp)
+        space->fixed.vpp = 1;
+    space->open_vpp = false;
+}
+
 struct degrees space_fixed_degrees(const struct space *space)
 {
     return (struct degrees){
@@ -215,8 +227,8 @@ static void complete_layout(const struct space *space, const struct degrees *d, 
     l->e_fsdp = d->e_fsdp > 0 ? d->e_fsdp : e_dp;
     l->d_rep = at_least_one(dp / l->fsdp);
     l->e_rep = at_least_one(e_dp / l->e_fsdp);
-    l->micro_batch = space->open_micro_batch && d->micro_batch > 0 ? d->micro_batch
-                                                                   : space->micro_batch;
+    l->micro_batch =
+        space->open_micro_batch && d->micro_batch > 0 ? d->micro_batch : space->micro_batch;
     int64_t batches = space->global_batch / ((int64_t)dp * l->micro_batch);
     l->micro_batches = batches < 1 ? 1 : batches > INT32_MAX ? INT32_MAX : (int)batches;
     if (!space->open_stages)
@@ -244,6 +256,14 @@ static int ring_group(const struct space *space, const struct layout *l)
 static uint64_t host_budget(const struct hardware *h)
 {
     return h->host_memory_bytes / (uint64_t)at_least_one(h->gpus_per_node) / 2;
+}
+
+/* On `host` ranks are host memory themselves; where the file says nothing there is no bound. */
+uint64_t space_host_room(const struct space *space)
+{
+    const struct hardware *h = space->q->hardware;
+    bool known = !h->host && h->host_memory_bytes > 0;
+    return known ? h->host_memory_bytes / (uint64_t)at_least_one(h->gpus_per_node) : UINT64_MAX;
 }
 
 static void complete_primitives(const struct space *space, const struct degrees *d,
@@ -287,7 +307,7 @@ void space_complete(const struct space *space, const struct degrees *degrees,
     complete_primitives(space, degrees, settings, ret);
 }
 
-bool space_legal(struct space *space, const struct choices *choices)
+bool space_is_legal(const struct space *space, const struct choices *choices)
 {
     const struct question *q = space->q;
     const struct legality_input in = {
@@ -301,11 +321,15 @@ bool space_legal(struct space *space, const struct choices *choices)
         .routing = &q->routing,
     };
 
+    return legality_check(&in, NULL) == 0;
+}
+
+bool space_legal(struct space *space, const struct choices *choices)
+{
+    bool legal = space_is_legal(space, choices);
     space->layouts++;
-    if (legality_check(&in, NULL))
-        return false;
-    space->legal++;
-    return true;
+    space->legal += legal;
+    return legal;
 }
 
 struct budget_input space_budget_input(const struct space *space, const struct choices *choices)
@@ -348,20 +372,21 @@ static void widen_tiles(const struct space *space, struct candidate *candidate)
     *tile = least;
 }
 
+enum verdict space_verdict(const struct space *space, const struct rank_budget *worst)
+{
+    if (worst->host_bytes > space_host_room(space) || worst->peak_bytes > space->limit_bytes)
+        return VERDICT_DOES_NOT_FIT;
+    return worst->peak_upper_bytes <= space->limit_bytes ? VERDICT_FITS : VERDICT_TIGHT;
+}
+
 void space_judge(struct space *space, struct candidate *candidate)
 {
     struct budget_input in = space_budget_input(space, &candidate->choices);
-    uint64_t limit = space->limit_bytes;
 
     budget_worst(&in, &candidate->worst);
     if (space->open_tile && candidate->choices.primitives.loss != LOSS_RING_DTP)
         widen_tiles(space, candidate);
-    if (candidate->worst.peak_upper_bytes <= limit)
-        candidate->verdict = VERDICT_FITS;
-    else if (candidate->worst.peak_bytes <= limit)
-        candidate->verdict = VERDICT_TIGHT;
-    else
-        candidate->verdict = VERDICT_DOES_NOT_FIT;
+    candidate->verdict = space_verdict(space, &candidate->worst);
     space->fitting += candidate->verdict != VERDICT_DOES_NOT_FIT;
 }
 

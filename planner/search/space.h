@@ -58,6 +58,9 @@ struct settings {
 
 void space_init(struct space *space, const struct question *q);
 
+/* With what derivation leaves alone: micro-batches, interleaving, offload; or without. */
+void space_open(struct space *space, bool everything);
+
 /* Degrees 1 everywhere but where fixed. */
 struct degrees space_fixed_degrees(const struct space *space);
 
@@ -88,7 +91,11 @@ void space_complete(const struct space *space, const struct degrees *degrees,
 /* Takes from every open choice what the host backend does not run. */
 void space_restrict_to_host(struct space *space);
 
-/* By the legality table. */
+/* Host memory that one rank may fill. */
+uint64_t space_host_room(const struct space *space);
+
+/* By the legality table; the second counts. */
+bool space_is_legal(const struct space *space, const struct choices *choices);
 bool space_legal(struct space *space, const struct choices *choices);
 
 /* Completes and judges; false when illegal. */
@@ -96,6 +103,7 @@ bool space_try(struct space *space, const struct degrees *degrees, const struct 
                struct candidate *ret);
 
 struct budget_input space_budget_input(const struct space *space, const struct choices *choices);
+enum verdict space_verdict(const struct space *space, const struct rank_budget *worst);
 /* worst and verdict; takes the largest tiles of the loss that leave the peak where it is. */
 void space_judge(struct space *space, struct candidate *candidate);
 void space_time(const struct space *space, struct candidate *candidate);
