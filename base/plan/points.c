@@ -164,6 +164,7 @@ static void read_point(const struct node *map, struct point *ret, struct diag_li
 {
     char *at = (char *)ret;
     int64_t value;
+    int before = reterr->errors;
     read_kind(map, ret, reterr);
     read_text(map, "name", ret->name, sizeof ret->name, reterr);
     for (size_t i = 0; i < LONGS; i++)
@@ -179,7 +180,8 @@ static void read_point(const struct node *map, struct point *ret, struct diag_li
         if (node_real(map, reals[i].key, 0, 1e30, &real, reterr) == 1)
             memcpy(at + reals[i].offset, &real, sizeof real);
     }
-    check_point(map, ret, reterr);
+    if (reterr->errors == before)
+        check_point(map, ret, reterr);
 }
 
 static void read_points(const struct node *root, struct points *ret, struct diag_list *reterr)

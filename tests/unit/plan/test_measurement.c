@@ -24,6 +24,7 @@ static void fill_rank(struct measured_rank *ret, int rank)
     *ret = (struct measured_rank){ .rank = rank,
                                    .arena_live_bytes = 1000 + (uint64_t)rank,
                                    .arena_extent_bytes = 1280,
+                                   .arena_room_bytes = rank ? 1270 : 0,
                                    .rss_bytes = UINT64_C(5000000000),
                                    .peak_phase = "backward micro-batch 0 layer 5",
                                    .routed_count = 2,
@@ -70,6 +71,8 @@ static void test_round_trip(void **state)
     const struct measured_rank *rank = &got.ranks[1];
     assert_int_equal(rank->rank, 1);
     assert_int_equal(rank->arena_live_bytes, 1001);
+    assert_int_equal(rank->arena_room_bytes, 1270);
+    assert_int_equal(got.ranks[0].arena_room_bytes, 0); /* as files of before have it */
     assert_int_equal(rank->rss_bytes, UINT64_C(5000000000));
     assert_string_equal(rank->peak_phase, "backward micro-batch 0 layer 5");
     assert_int_equal(rank->item_bytes[ITEM_WEIGHTS], 600);
