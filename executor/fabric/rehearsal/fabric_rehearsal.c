@@ -5,6 +5,7 @@
 #include "executor/fabric/rehearsal/wire.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -391,7 +392,7 @@ static int place_blocks(struct rehearsal_group *group, const char *send, char *r
                         struct diag_list *reterr)
 {
     struct filler *filler = group->fabric->filler;
-    const int *own = places + group->base.info.index * blocks;
+    const int *own = places + (ptrdiff_t)group->base.info.index * blocks;
     int ret = 0;
 
     for (int i = 0; i < blocks && ret == 0; i++)

@@ -74,7 +74,7 @@ static void gathers_repeat_the_own_share(void **state)
     assert_int_equal(group_info(g)->index, 1);
     assert_int_equal(f->ops->all_gather(g, "abcd", recv, 4, &errors), 0);
     assert_string_equal(recv, "abcdabcdabcd");
-    memcpy(recv, "....xyz.....", 12);
+    (void)snprintf(recv, sizeof recv, "....xyz.....");
     assert_int_equal(f->ops->all_gather_start(g, recv + 4, recv, 4, &t, &errors), 0);
     assert_int_equal(f->ops->transfer_wait(g, t, &errors), 0);
     assert_string_equal(recv, "xyz.xyz.xyz.");
@@ -310,7 +310,7 @@ static void send_piece(const struct plan *plan, int layer, int rank, uint64_t fi
     int run = (TOKENS + CHUNKS - 1) / CHUNKS, choices[TOP_K];
 
     for (int i = 0; i < PIECE; i++, ++*row) {
-        routing_draw(&plan->routing, 5, layer, first + (uint64_t)(piece * PIECE + i), TOP_K,
+        routing_draw(&plan->routing, 5, layer, first + (uint64_t)piece * PIECE + (uint64_t)i, TOP_K,
                      EXPERTS, choices);
         for (int k = 0; k < TOP_K; k++)
             ret->of[rank][choices[k] / LOCAL][*row / run][choices[k] % LOCAL]++;
