@@ -7,6 +7,9 @@ namespace
 {
 
 constexpr int THREADS = 512, UNROLLED = 4;
+/* A block of NCCL's kernels holds as much of a multiprocessor's shared memory, so that no block of
+ * a large matrix product finds room beside it; this one's must not leave more. */
+constexpr int HELD_BYTES = 80 << 10;
 constexpr uint64_t PIECE = THREADS * UNROLLED;
 
 __device__ __forceinline__ uint64_t nanoseconds()
@@ -169,27 +172,39 @@ bool divides(uint64_t unit, const void *a, const void *b, uint64_t c, uint64_t d
             (unit - 1)) == 0;
 }
 
-template <typename Unit>
-void start_fill(const pace *p, void *to, uint64_t bytes, const void *from, uint64_t from_bytes)
+template <typename Kernel, typename... Arguments>
+cudaError_t start(Kernel *kernel, const pace *p, Arguments... arguments)
 {
-    fill<<<p->blocks, THREADS, 0, p->stream>>>(static_cast<Unit *>(to), bytes / sizeof(Unit),
-                                               static_cast<const Unit *>(from),
-                                               from_bytes / sizeof(Unit), time_of(p));
+    cudaError_t status =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, HELD_BYTES);
+    if (status != cudaSuccess)
+        return status;
+    kernel<<<p->blocks, THREADS, HELD_BYTES, p->stream>>>(arguments..., time_of(p));
+    return cudaGetLastError();
+}
+
+template <typename Unit>
+cudaError_t start_fill(const pace *p, void *to, uint64_t bytes, const void *from,
+                       uint64_t from_bytes)
+{
+    return start(fill<Unit>, p, static_cast<Unit *>(to), bytes / sizeof(Unit),
+                 static_cast<const Unit *>(from), from_bytes / sizeof(Unit));
 }
 
 template <typename T>
-void start_sum(const pace *p, void *to, const void *from, uint64_t elements, int slices)
+cudaError_t start_sum(const pace *p, void *to, const void *from, uint64_t elements, int slices)
 {
     bool eights = divides(16, to, from, elements * sizeof(T), 0) && elements % 8 == 0;
-    (eights ? sum_eights<T> : sum_singles<T>)<<<p->blocks, THREADS, 0, p->stream>>>(
-        static_cast<T *>(to), static_cast<const T *>(from), elements, slices, time_of(p));
+    return start(eights ? sum_eights<T> : sum_singles<T>, p, static_cast<T *>(to),
+                 static_cast<const T *>(from), elements, slices);
 }
 
-template <typename T> void start_scale(const pace *p, void *values, uint64_t elements, float factor)
+template <typename T>
+cudaError_t start_scale(const pace *p, void *values, uint64_t elements, float factor)
 {
     bool eights = divides(16, values, values, 0, 0) && elements % 8 == 0;
-    (eights ? scale_eights<T> : scale_singles<T>)<<<p->blocks, THREADS, 0, p->stream>>>(
-        static_cast<T *>(values), elements, factor, time_of(p));
+    return start(eights ? scale_eights<T> : scale_singles<T>, p, static_cast<T *>(values), elements,
+                 factor);
 }
 
 } // namespace
@@ -198,31 +213,23 @@ cudaError_t paced_fill(const pace *p, void *to, uint64_t bytes, const void *from
                        uint64_t from_bytes)
 {
     if (divides(16, to, from, bytes, from_bytes))
-        start_fill<uint4>(p, to, bytes, from, from_bytes);
-    else if (divides(4, to, from, bytes, from_bytes))
-        start_fill<uint32_t>(p, to, bytes, from, from_bytes);
-    else
-        start_fill<uint8_t>(p, to, bytes, from, from_bytes);
-    return cudaGetLastError();
+        return start_fill<uint4>(p, to, bytes, from, from_bytes);
+    if (divides(4, to, from, bytes, from_bytes))
+        return start_fill<uint32_t>(p, to, bytes, from, from_bytes);
+    return start_fill<uint8_t>(p, to, bytes, from, from_bytes);
 }
 
 cudaError_t paced_sum(const pace *p, void *to, const void *from, uint64_t elements, int slices,
                       bool is_float)
 {
-    if (is_float)
-        start_sum<float>(p, to, from, elements, slices);
-    else
-        start_sum<uint16_t>(p, to, from, elements, slices);
-    return cudaGetLastError();
+    return is_float ? start_sum<float>(p, to, from, elements, slices)
+                    : start_sum<uint16_t>(p, to, from, elements, slices);
 }
 
 cudaError_t paced_scale(const pace *p, void *values, uint64_t elements, float factor, bool is_float)
 {
-    if (is_float)
-        start_scale<float>(p, values, elements, factor);
-    else
-        start_scale<uint16_t>(p, values, elements, factor);
-    return cudaGetLastError();
+    return is_float ? start_scale<float>(p, values, elements, factor)
+                    : start_scale<uint16_t>(p, values, elements, factor);
 }
 
 cudaError_t paced_mark(cudaStream_t stream, uint64_t *mark)
