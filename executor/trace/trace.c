@@ -89,11 +89,12 @@ static void begin(void *context, enum observed what, const char *name)
 {
     struct trace *t = context;
     bool is_range = what == OBSERVED_PHASE || what == OBSERVED_PART;
-    int64_t entry = is_range ? begin_range(t, what, name) : begin_operation(t, what, name);
+    int64_t entry = -1;
 
-    if (t->depth < TRACE_DEPTH)
-        t->begun[t->depth] = entry < 0 ? -1 : 2 * entry + !is_range;
-    t->depth++;
+    if (t->depth++ >= TRACE_DEPTH)
+        return;
+    entry = is_range ? begin_range(t, what, name) : begin_operation(t, what, name);
+    t->begun[t->depth - 1] = entry < 0 ? -1 : 2 * entry + !is_range;
     if (entry < 0)
         return;
     if (is_range)
