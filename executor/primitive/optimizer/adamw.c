@@ -5,15 +5,14 @@ static const struct adamw hyper = {
     .rate = 3e-4F, .beta1 = 0.9F, .beta2 = 0.95F, .epsilon = 1e-8F, .decay = 0.1F
 };
 
-/* The share of one tensor copy that lies in this rank's slice. */
-static void update_copy(struct state *state, const struct state_part *part,
-                        const struct state_tensor *tensor, int copy, struct adamw call)
+/* Elements [from, to) of a part: what of them lies in this rank's slice. */
+static void update_run(struct state *state, const struct state_part *part, uint64_t from,
+                       uint64_t to, struct adamw call)
 {
-    uint64_t place = tensor->offset + (uint64_t)copy * tensor->stride;
     uint64_t slice_end = part->slice_first + part->slice;
-    uint64_t from = place > part->slice_first ? place : part->slice_first;
-    uint64_t to = place + tensor->elements < slice_end ? place + tensor->elements : slice_end;
 
+    from = from > part->slice_first ? from : part->slice_first;
+    to = to < slice_end ? to : slice_end;
     if (from >= to)
         return;
     uint64_t at = from - part->slice_first;
@@ -23,8 +22,41 @@ static void update_copy(struct state *state, const struct state_part *part,
     call.moment1 = element_at(part->moments.data, at, sizeof(float));
     call.moment2 = element_at(part->moments.data, part->slice + at, sizeof(float));
     call.weight = element_at(state_weight_slice(state, part), at, sizeof(bf16));
-    call.decay = state_tensor_is_norm(tensor) ? 0 : call.decay;
     WORK_OP(state->work, adamw, &call);
+}
+
+/* The tensor of which a copy begins at `place` of its part, or NULL. */
+static const struct state_tensor *tensor_at(const struct state_unit *unit, enum mesh mesh,
+                                            uint64_t place)
+{
+    for (int i = 0; i < unit->tensor_count; i++) {
+        const struct state_tensor *tensor = &unit->tensors[i];
+        if (tensor->mesh != mesh || place < tensor->offset)
+            continue;
+        uint64_t within = place - tensor->offset;
+        if (within % tensor->stride == 0 && within / tensor->stride < (uint64_t)tensor->copies)
+            return tensor;
+    }
+    return NULL;
+}
+
+/* Tensors lie one after another; neighbours that decay alike are updated at once. */
+static void update_part(struct state *state, const struct state_unit *unit, enum mesh mesh,
+                        const struct adamw *call)
+{
+    const struct state_tensor *tensor = tensor_at(unit, mesh, 0);
+
+    for (uint64_t place = 0; tensor;) {
+        uint64_t first = place;
+        bool decays = !state_tensor_is_norm(tensor);
+        struct adamw run = *call;
+        do {
+            place += tensor->elements;
+            tensor = tensor_at(unit, mesh, place);
+        } while (tensor && state_tensor_is_norm(tensor) != decays);
+        run.decay = decays ? call->decay : 0;
+        update_run(state, &unit->parts[mesh], first, place, run);
+    }
 }
 
 void optimizer_adamw(struct state *state, double norm, int step)
@@ -35,11 +67,8 @@ void optimizer_adamw(struct state *state, double norm, int step)
     call.scale = norm > clip_norm ? (float)(clip_norm / norm) : 1;
     call.grad_type = state->work->plan->choices.primitives.grad_dtype;
     for (int i = 0; i < state->unit_count; i++) {
-        struct state_unit *unit = &state->units[i];
-        for (int t = 0; t < unit->tensor_count; t++)
-            for (int copy = 0; copy < unit->tensors[t].copies; copy++)
-                update_copy(state, &unit->parts[unit->tensors[t].mesh], &unit->tensors[t], copy,
-                            call);
+        update_part(state, &state->units[i], MESH_DENSE, &call);
+        update_part(state, &state->units[i], MESH_EXPERT, &call);
     }
     state_spread_weights(state);
 }
