@@ -56,10 +56,10 @@ static void compute(void)
 static double value(const char *key)
 {
     const struct calibration_value *ret = calibration_value(&found, key);
-    if (!ret)
-        print_error("%s was not found\n", key);
-    assert_non_null(ret);
-    return ret->value;
+    if (ret)
+        return ret->value;
+    fail_msg("%s was not found", key);
+    return 0;
 }
 
 static void plane_is_found(void **state)
@@ -252,7 +252,8 @@ static void passes_are_summed(void **state)
             p.seconds = 2e-6 + bytes / (4e12 * (slow ? 0.45 : 0.9));
             add(p);
         }
-    for (double bytes = 1e6; bytes < 2e9; bytes *= 10) {
+    for (int64_t size = 1000000; size < 2000000000; size *= 10) {
+        double bytes = (double)size;
         add((struct point){ .kind = POINT_OPTIMIZER,
                             .name = "adamw",
                             .bytes = bytes,
@@ -287,7 +288,8 @@ static void collectives_are_found(void **state)
 {
     (void)state;
     begin();
-    for (double bytes = 1 << 17; bytes < 1e9; bytes *= 8) {
+    for (int64_t size = 1 << 17; size < 1000000000; size *= 8) {
+        double bytes = (double)size;
         struct point p = { .name = "x", .ranks = 2, .bytes = bytes };
         p.kind = POINT_ALL_GATHER;
         p.seconds = 20e-6 + bytes / (400e9 * 0.7);
