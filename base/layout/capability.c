@@ -28,12 +28,76 @@ struct backend_capability {
     size_t limit_count;
 };
 
-static bool has_linear_attention(const struct model *model)
+static bool has_mixer(const struct model *model, enum mixer mixer)
 {
     for (int layer = 0; layer < model->layers; layer++)
-        if (model->layer_mixer[layer] == MIXER_GDN)
+        if (model->layer_mixer[layer] == mixer)
             return true;
     return false;
+}
+
+static bool has_linear_attention(const struct model *model)
+{
+    return has_mixer(model, MIXER_GDN);
+}
+
+static bool has_lightning(const struct model *model)
+{
+    return has_mixer(model, MIXER_LIGHTNING);
+}
+
+static bool has_mamba(const struct model *model)
+{
+    return has_mixer(model, MIXER_MAMBA);
+}
+
+static bool has_local(const struct model *model)
+{
+    return has_mixer(model, MIXER_LOCAL);
+}
+
+static bool has_latents(const struct model *model)
+{
+    return has_mixer(model, MIXER_MLA) || has_mixer(model, MIXER_DSA) ||
+           has_mixer(model, MIXER_DSA_SHARED);
+}
+
+static bool has_half_layers(const struct model *model)
+{
+    for (int layer = 0; layer < model->layers; layer++)
+        if (model->layer_mixer[layer] == MIXER_NONE || model->layer_ffn[layer] == FFN_NONE)
+            return true;
+    return false;
+}
+
+static bool has_sinks(const struct model *model)
+{
+    return model->gqa.sinks;
+}
+
+static bool has_wide_norms(const struct model *model)
+{
+    return model->gqa.qk_norm_wide;
+}
+
+static bool has_other_biases(const struct model *model)
+{
+    return model->gqa.output_bias || model->moe.router_bias || model->moe.expert_bias;
+}
+
+static bool has_sigmoid_router(const struct model *model)
+{
+    return model->moe.experts > 0 && model->moe.sigmoid;
+}
+
+static bool has_ungated_mlp(const struct model *model)
+{
+    return model->mlp_ungated;
+}
+
+static bool has_expert_latent(const struct model *model)
+{
+    return model->moe.latent > 0;
 }
 
 static bool has_stacked_experts(const struct model *model)
@@ -74,6 +138,17 @@ static const struct key_capability own_keys[BACKEND_COUNT] = {
 
 static const struct model_limit host_limits[] = {
     { "linear attention (gated delta net)", has_linear_attention },
+    { "linear attention (lightning)", has_lightning },
+    { "Mamba-2", has_mamba },
+    { "attention through latents (MLA)", has_latents },
+    { "attention windows or chunks in some layers only", has_local },
+    { "layers that are attention or an MLP alone", has_half_layers },
+    { "attention sinks", has_sinks },
+    { "norms over all heads together", has_wide_norms },
+    { "biases of output, router or experts", has_other_biases },
+    { "a sigmoid router", has_sigmoid_router },
+    { "MLPs without a gate", has_ungated_mlp },
+    { "experts at a latent width", has_expert_latent },
     { "experts stored as one tensor", has_stacked_experts },
     { "training of MTP or vision parts", trains_more_than_text },
 };

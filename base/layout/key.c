@@ -84,6 +84,8 @@ const struct choice_key choice_keys[] = {
                   "what moves the rows of an expert exchange: kernels, or the copy engines"),
     YOUNGER(loss_tile_tokens, KEY_INT, 1, 1 << 20,
             "tokens whose logits, or their gradient, linear_ce and full make at a time"),
+    YOUNGER(latent_head_block, KEY_INT, 0, 4096,
+            "heads whose keys and values are expanded from gathered latents at a time; 0: all"),
 };
 const size_t choice_key_count = sizeof choice_keys / sizeof *choice_keys;
 _Static_assert(sizeof choice_keys / sizeof *choice_keys <= CHOICE_KEYS_MAX, "one bit a key");

@@ -11,6 +11,22 @@ bool model_has_mixer(const struct model *model, enum mixer mixer)
     return false;
 }
 
+bool model_has_softmax(const struct model *model)
+{
+    for (int layer = 0; layer < model->layers; layer++)
+        if (mixer_is_softmax((enum mixer)model->layer_mixer[layer]))
+            return true;
+    return false;
+}
+
+bool model_has_linear(const struct model *model)
+{
+    for (int layer = 0; layer < model->layers; layer++)
+        if (mixer_is_linear((enum mixer)model->layer_mixer[layer]))
+            return true;
+    return false;
+}
+
 static bool has_ffn(const struct model *model, enum ffn ffn)
 {
     for (int layer = 0; layer < model->layers; layer++)
@@ -97,7 +113,7 @@ int legality_no_experts(const struct legality_input *in, struct diag_list *reter
 
 int legality_heads(const struct legality_input *in, struct diag_list *reterr)
 {
-    if (in->choices->layout.tp == 1 || !model_has_mixer(in->model, MIXER_GQA))
+    if (in->choices->layout.tp == 1 || !model_has_softmax(in->model))
         return 0;
     return check_divides(in, "tp", in->choices->layout.tp, in->model->gqa.heads, "query heads",
                          reterr);
@@ -108,7 +124,7 @@ int legality_kv_heads(const struct legality_input *in, struct diag_list *reterr)
     const struct gqa *gqa = &in->model->gqa;
     int tp = in->choices->layout.tp;
 
-    if (tp == 1 || !model_has_mixer(in->model, MIXER_GQA) || gqa->kv_heads % tp == 0)
+    if (tp == 1 || !model_has_softmax(in->model) || gqa->kv_heads % tp == 0)
         return 0;
     if (!reterr)
         return 1;
@@ -122,15 +138,29 @@ int legality_kv_heads(const struct legality_input *in, struct diag_list *reterr)
     return 1;
 }
 
+/* Heads that any split of linear attention must leave whole: those common to keys and values of a
+ * delta net, those of lightning attention, the groups of Mamba-2, whose heads follow them. */
+int64_t linear_heads(const struct model *m)
+{
+    int64_t heads = 0;
+    if (model_has_mixer(m, MIXER_GDN))
+        heads = common_divisor(m->gdn.key_heads, m->gdn.value_heads);
+    if (model_has_mixer(m, MIXER_LIGHTNING))
+        heads = common_divisor(heads, m->lightning.heads);
+    if (model_has_mixer(m, MIXER_MAMBA))
+        heads = common_divisor(heads, common_divisor(m->mamba.heads, m->mamba.groups));
+    return heads;
+}
+
 int legality_linear_heads(const struct legality_input *in, struct diag_list *reterr)
 {
-    const struct gdn *gdn = &in->model->gdn;
-
-    if (in->choices->layout.tp == 1 || !model_has_mixer(in->model, MIXER_GDN))
+    if (in->choices->layout.tp == 1 || !model_has_linear(in->model))
         return 0;
-    return check_divides(in, "tp", in->choices->layout.tp,
-                         common_divisor(gdn->key_heads, gdn->value_heads),
-                         "heads common to keys and values of linear attention", reterr);
+    return check_divides(in, "tp", in->choices->layout.tp, linear_heads(in->model),
+                         model_has_mixer(in->model, MIXER_GDN)
+                             ? "heads common to keys and values of linear attention"
+                             : "heads or groups of linear attention",
+                         reterr);
 }
 
 int legality_mlp_width(const struct legality_input *in, struct diag_list *reterr)

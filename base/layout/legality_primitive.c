@@ -41,7 +41,7 @@ int legality_context(const struct legality_input *in, struct diag_list *reterr)
 {
     int cp = in->choices->layout.cp;
     enum context context = in->choices->primitives.context;
-    bool attention = model_has_mixer(in->model, MIXER_GQA);
+    bool attention = model_has_softmax(in->model);
     bool needed = cp > 1 && attention;
 
     if (needed == (context != CONTEXT_NONE))
@@ -65,7 +65,7 @@ int legality_linear_context(const struct legality_input *in, struct diag_list *r
 {
     int cp = in->choices->layout.cp;
     enum linear_context context = in->choices->primitives.linear_context;
-    bool linear = model_has_mixer(in->model, MIXER_GDN);
+    bool linear = model_has_linear(in->model);
     bool needed = cp > 1 && linear;
 
     if (needed == (context != LINEAR_CONTEXT_NONE))
@@ -118,7 +118,7 @@ int legality_head_split(const struct legality_input *in, struct diag_list *reter
     const struct layout *l = &in->choices->layout;
     const struct gdn *gdn = &in->model->gdn;
     int64_t ranks = (int64_t)l->cp * l->tp;
-    int64_t heads = common_divisor(gdn->key_heads, gdn->value_heads);
+    int64_t heads = linear_heads(in->model);
     char near[64];
 
     if (in->choices->primitives.linear_context != LINEAR_CONTEXT_HEAD_SPLIT || heads == 0 ||
@@ -126,9 +126,14 @@ int legality_head_split(const struct legality_input *in, struct diag_list *reter
         return 0;
     if (!reterr)
         return 1;
-    diag_error(reterr, choice_pos(in->fixed, "linear_context"),
-               "head_split divides %d key and %d value heads among cp %d x tp %d = %lld ranks",
-               gdn->key_heads, gdn->value_heads, l->cp, l->tp, (long long)ranks);
+    if (model_has_mixer(in->model, MIXER_GDN))
+        diag_error(reterr, choice_pos(in->fixed, "linear_context"),
+                   "head_split divides %d key and %d value heads among cp %d x tp %d = %lld ranks",
+                   gdn->key_heads, gdn->value_heads, l->cp, l->tp, (long long)ranks);
+    else
+        diag_error(reterr, choice_pos(in->fixed, "linear_context"),
+                   "head_split divides %lld heads or groups among cp %d x tp %d = %lld ranks",
+                   (long long)heads, l->cp, l->tp, (long long)ranks);
     diag_hint(reterr, "nearest legal cp x tp on %d GPUs: %s; or linear_context=state_pass",
               in->gpus,
               nearest_divisors(common_divisor(heads, in->gpus), ranks, near, sizeof near));

@@ -28,6 +28,9 @@ legality_check_function legality_sequence, legality_context, legality_linear_con
 
 /* legality_model.c */
 bool model_has_mixer(const struct model *model, enum mixer mixer);
+bool model_has_softmax(const struct model *model); /* of any form */
+bool model_has_linear(const struct model *model);
+int64_t linear_heads(const struct model *model); /* 0: no linear attention */
 int64_t common_divisor(int64_t a, int64_t b);
 
 /* "4 or 8": the divisors of `amount` next to `degree`, below and above. Returns ret. */

@@ -55,5 +55,6 @@ struct primitives primitives_default(void)
         .slots = 2,
         .vocab_group = 1,
         .loss_tile_tokens = LOSS_TILE_TOKENS,
+        .latent_head_block = LATENT_HEAD_BLOCK,
     };
 }

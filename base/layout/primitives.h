@@ -35,7 +35,12 @@ enum linear_context {
 };
 enum { OFFLOAD_CHECKPOINTS = 1 << 0, OFFLOAD_OPTIMIZER = 1 << 1, OFFLOAD_COUNT = 2 };
 
-enum { WGRAD_DELAY_ALL = -1, RECOMPUTE_ALL_LAYERS = -1, LOSS_TILE_TOKENS = 512 };
+enum {
+    WGRAD_DELAY_ALL = -1,
+    RECOMPUTE_ALL_LAYERS = -1,
+    LOSS_TILE_TOKENS = 512,
+    LATENT_HEAD_BLOCK = 8
+};
 
 struct primitives {
     enum sharding sharding;
@@ -59,6 +64,7 @@ struct primitives {
     int vocab_group;         /* ranks sharing the vocabulary under ring_dtp; 1: none */
     int vocab_strip;         /* vocabulary entries of a strip under linear_ce; 0: no strips */
     int loss_tile_tokens;    /* tokens of a tile of logits or of their gradient */
+    int latent_head_block;   /* heads expanded from gathered latents at a time; 0: all */
 };
 
 extern const char *const sharding_names[SHARDING_COUNT];

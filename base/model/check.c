@@ -35,10 +35,65 @@ static void check_attention(const struct model *m, struct pos at, struct diag_li
         diag_error(reterr, at, "attention: heads %d is not a multiple of kv_heads %d", gqa->heads,
                    gqa->kv_heads);
     check_width("attention: heads x head_dim", gqa->heads, gqa->head_dim, at, reterr);
+    if (gqa->local_tokens < 1 && count_kind(m->layer_mixer, m->layers, MIXER_LOCAL) > 0)
+        diag_error(reterr, at, "%d layers are local, and attention.local_tokens is not given",
+                   count_kind(m->layer_mixer, m->layers, MIXER_LOCAL));
     double rotary = gqa->rotary_fraction * gqa->head_dim;
     if (rotary < 0 || rotary > gqa->head_dim || rotary != 2.0 * (double)(int64_t)(rotary / 2))
         diag_error(reterr, at, "attention: rotary_fraction %g of head_dim %d is not an even width",
                    gqa->rotary_fraction, gqa->head_dim);
+}
+
+/* Latents, and the heads that attention sees behind them. */
+static void check_latents(const struct model *m, struct pos at, struct diag_list *reterr)
+{
+    const struct mla *mla = &m->mla;
+    int layers = 0, sparse = count_kind(m->layer_mixer, m->layers, MIXER_DSA) +
+                             count_kind(m->layer_mixer, m->layers, MIXER_DSA_SHARED);
+    for (int i = 0; i < m->layers; i++)
+        layers += mixer_is_latent((enum mixer)m->layer_mixer[i]);
+    if (layers == 0 && mla->kv_rank == 0)
+        return;
+    if (mla->kv_rank < 1 || mla->nope_dim < 1 || mla->rope_dim < 1 || mla->value_dim < 1) {
+        diag_error(reterr, at, "%d layers attend through latents, and latent lacks sizes", layers);
+        return;
+    }
+    if (m->gqa.kv_heads != m->gqa.heads)
+        diag_error(reterr, at, "attention through latents has as many kv_heads as heads, %d",
+                   m->gqa.heads);
+    if ((int64_t)mla->nope_dim + mla->rope_dim != m->gqa.head_dim)
+        diag_error(reterr, at, "attention: head_dim %d is not nope_dim %d + rope_dim %d",
+                   m->gqa.head_dim, mla->nope_dim, mla->rope_dim);
+    check_width("latent: heads x value_dim", m->gqa.heads, mla->value_dim, at, reterr);
+    if (sparse > 0 && (m->indexer.heads < 1 || m->indexer.dim < 1 || m->indexer.top_k < 1))
+        diag_error(reterr, at, "%d layers attend sparsely, and indexer lacks sizes", sparse);
+    if (sparse > 0 && m->layer_mixer[0] == MIXER_DSA_SHARED)
+        diag_error(reterr, at, "layer 0 shares the choice of an earlier layer, and there is none");
+    check_width("indexer: heads x dim", m->indexer.heads, m->indexer.dim, at, reterr);
+}
+
+static void check_states(const struct model *m, struct pos at, struct diag_list *reterr)
+{
+    const struct lightning *lightning = &m->lightning;
+    const struct mamba *mamba = &m->mamba;
+    if (count_kind(m->layer_mixer, m->layers, MIXER_LIGHTNING) > 0 &&
+        (lightning->heads < 1 || lightning->head_dim < 1))
+        diag_error(reterr, at, "%d layers have lightning attention, and lightning lacks sizes",
+                   count_kind(m->layer_mixer, m->layers, MIXER_LIGHTNING));
+    check_width("lightning: heads x head_dim", lightning->heads, lightning->head_dim, at, reterr);
+    if (count_kind(m->layer_mixer, m->layers, MIXER_MAMBA) == 0 && mamba->heads == 0)
+        return;
+    if (mamba->heads < 1 || mamba->head_dim < 1 || mamba->state < 1 || mamba->groups < 1 ||
+        mamba->conv_width < 1 || mamba->chunk_tokens < 1) {
+        diag_error(reterr, at, "%d layers are Mamba-2, and mamba lacks sizes",
+                   count_kind(m->layer_mixer, m->layers, MIXER_MAMBA));
+        return;
+    }
+    if (mamba->heads % mamba->groups != 0)
+        diag_error(reterr, at, "mamba: heads %d is not a multiple of groups %d", mamba->heads,
+                   mamba->groups);
+    check_width("mamba: heads x head_dim", mamba->heads, mamba->head_dim, at, reterr);
+    check_width("mamba: groups x state", mamba->groups, mamba->state, at, reterr);
 }
 
 static void check_linear(const struct model *m, struct pos at, struct diag_list *reterr)
@@ -64,9 +119,12 @@ static void check_ffn(const struct model *m, struct pos at, struct diag_list *re
 {
     const struct moe *moe = &m->moe;
     int sparse = count_kind(m->layer_ffn, m->layers, FFN_MOE);
-    if (sparse < m->layers && m->dense_width < 1)
-        diag_error(reterr, at, "%d layers have a dense MLP, and dense_width is not given",
-                   m->layers - sparse);
+    int dense = count_kind(m->layer_ffn, m->layers, FFN_DENSE);
+    if (dense > 0 && m->dense_width < 1)
+        diag_error(reterr, at, "%d layers have a dense MLP, and dense_width is not given", dense);
+    for (int i = 0; i < m->layers; i++)
+        if (m->layer_mixer[i] == MIXER_NONE && m->layer_ffn[i] == FFN_NONE)
+            diag_error(reterr, at, "layer %d has neither a mixer nor a feed-forward half", i);
     if (sparse == 0 && moe->experts == 0)
         return;
     if (moe->experts < 1 || moe->top_k < 1 || moe->width < 1) {
@@ -112,7 +170,9 @@ int model_check(const struct model *model, struct pos at, struct diag_list *rete
         diag_error(reterr, at, "hidden %d and vocab %lld must be at least 1", model->hidden,
                    (long long)model->vocab);
     check_attention(model, at, reterr);
+    check_latents(model, at, reterr);
     check_linear(model, at, reterr);
+    check_states(model, at, reterr);
     check_ffn(model, at, reterr);
     check_extras(model, at, reterr);
     if (reterr->errors != before)

@@ -34,10 +34,10 @@ static void add_times(struct row_sum *into, const struct row_sum *one, uint64_t 
 void sum_layer(const struct model *model, const struct dims *dims, enum mixer mixer, enum ffn ffn,
                struct row_sum *ret)
 {
-    const enum row_group groups[] = { ROWS_INPUT_NORM, rows_of_mixer(mixer), ROWS_POST_NORM,
-                                      rows_of_ffn(ffn) };
+    enum row_group groups[LAYER_GROUPS];
+    int count = rows_of_layer(mixer, ffn, groups);
     *ret = (struct row_sum){ 0 };
-    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
+    for (int i = 0; i < count; i++)
         add_group(groups[i], dims, (uint64_t)model->moe.top_k, ret);
 }
 
@@ -59,24 +59,32 @@ void sum_layers(const struct model *model, const struct dims *dims, int first, i
     }
 }
 
+/* Layers of the full kind; joins once, or with each layer. */
 static void sum_mtp(const struct model *model, const struct dims *dims, struct row_sum *ret)
 {
-    struct row_sum layer;
+    const struct model_family *family = model_family_find(model->architecture);
+    bool each = family != NULL && family->names != NULL && family->names->mtp_in_layers;
+    struct row_sum layer, join = { 0 };
     *ret = (struct row_sum){ 0 };
-    sum_layer(model, dims, MIXER_GQA, (enum ffn)model->layer_ffn[model->layers - 1], &layer);
+    if (model->mtp_layers == 0)
+        return;
+    sum_layer(model, dims, model_mtp_mixer(model), model_mtp_ffn(model), &layer);
     add_times(ret, &layer, (uint64_t)model->mtp_layers);
-    add_group(ROWS_MTP_IN, dims, 0, ret);
-    add_group(ROWS_MTP_OUT, dims, 0, ret);
+    add_group(ROWS_MTP_IN, dims, 0, &join);
+    add_group(ROWS_MTP_OUT, dims, 0, &join);
+    add_times(ret, &join, each ? (uint64_t)model->mtp_layers : 1);
 }
 
 static void sum_vision(const struct model *model, const struct dims *dims, struct row_sum *ret)
 {
-    struct row_sum block = { 0 };
+    struct vision_part parts[VISION_PARTS];
+    int count = rows_of_vision(&model->vision, parts);
     *ret = (struct row_sum){ 0 };
-    add_group(ROWS_VISION_BLOCK, dims, 0, &block);
-    add_times(ret, &block, (uint64_t)model->vision.depth);
-    add_group(ROWS_VISION_IN, dims, 0, ret);
-    add_group(ROWS_VISION_OUT, dims, 0, ret);
+    for (int i = 0; i < count; i++) {
+        struct row_sum part = { 0 };
+        add_group(parts[i].group, dims, 0, &part);
+        add_times(ret, &part, (uint64_t)parts[i].times);
+    }
 }
 
 void model_count(const struct model *model, struct model_counts *ret)

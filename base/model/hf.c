@@ -2,18 +2,124 @@
 
 #include <string.h>
 
-int hf_int(const struct node *map, const char *key, bool need, int64_t min, int *ret,
-           struct diag_list *reterr)
+void hf_init(struct hf *hf, const struct node *map, struct hf *root, struct model *model,
+             struct diag_list *errors)
+{
+    *hf = (struct hf){ .map = map, .root = root != NULL ? root : hf, .model = model };
+    hf->errors = errors;
+}
+
+static bool is_asked(const struct hf *hf, const char *key)
+{
+    for (size_t i = 0; i < hf->asked_count; i++)
+        if (strcmp(hf->asked[i], key) == 0)
+            return true;
+    return false;
+}
+
+void hf_note(struct hf *hf, const char *key)
+{
+    if (hf->asked_count < HF_MAX_ASKED && !is_asked(hf, key))
+        hf->asked[hf->asked_count++] = key;
+}
+
+void hf_notes(struct hf *hf, const char *const *keys, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        hf_note(hf, keys[i]);
+}
+
+void hf_note_all(struct hf *hf)
+{
+    for (const struct node *n = hf->map->child; n != NULL; n = n->next)
+        hf_note(hf, n->key);
+}
+
+int hf_int(struct hf *hf, const char *key, int64_t min, int *ret)
 {
     int64_t value = 0;
-    int got = node_int(map, key, min, HF_MAX_SIZE, &value, reterr);
+    hf_note(hf, key);
+    int got = node_int(hf->map, key, min, HF_MAX_SIZE, &value, hf->errors);
     if (got == 1)
         *ret = (int)value;
-    if (got == 0 && need) {
-        diag_error(reterr, map->at, "required key '%s' is missing", key);
-        return diag_hint(reterr, "a config.json as published holds it; nothing is assumed");
+    return got;
+}
+
+int hf_need(struct hf *hf, const char *key, int64_t min, int *ret)
+{
+    int got = hf_int(hf, key, min, ret);
+    if (got == 0) {
+        diag_error(hf->errors, hf->map->at, "required key '%s' is missing", key);
+        diag_hint(hf->errors, "a config.json as published holds it; nothing is assumed");
     }
     return got;
+}
+
+int hf_real(struct hf *hf, const char *key, double min, double max, double *ret)
+{
+    hf_note(hf, key);
+    return node_real(hf->map, key, min, max, ret, hf->errors);
+}
+
+int hf_bool(struct hf *hf, const char *key, bool *ret)
+{
+    hf_note(hf, key);
+    return node_bool(hf->map, key, ret, hf->errors);
+}
+
+int hf_text(struct hf *hf, const char *key, const char **ret)
+{
+    hf_note(hf, key);
+    return node_text(hf->map, key, ret, hf->errors);
+}
+
+int hf_list(struct hf *hf, const char *key, const struct node **ret)
+{
+    hf_note(hf, key);
+    return node_list(hf->map, key, ret, hf->errors);
+}
+
+void hf_fields(struct hf *hf, const struct hf_field *fields, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        int value = 0;
+        int got = fields[i].need ? hf_need(hf, fields[i].key, fields[i].min, &value)
+                                 : hf_int(hf, fields[i].key, fields[i].min, &value);
+        if (got == 1)
+            memcpy((char *)hf->model + fields[i].offset, &value, sizeof value);
+    }
+}
+
+int hf_expect_text(struct hf *hf, const char *key, const char *value)
+{
+    const char *text = NULL;
+    int got = hf_text(hf, key, &text);
+    if (got != 1 || strcmp(text, value) == 0)
+        return got < 0 ? -1 : 0;
+    diag_error(hf->errors, node_get(hf->map, key)->at, "'%s' is '%s', which is not read", key,
+               text);
+    return diag_hint(hf->errors, "only '%s' is", value);
+}
+
+int hf_expect_int(struct hf *hf, const char *key, int64_t value)
+{
+    int found = 0;
+    int got = hf_int(hf, key, 0, &found);
+    if (got != 1 || found == value)
+        return got < 0 ? -1 : 0;
+    diag_error(hf->errors, node_get(hf->map, key)->at, "'%s' is %d, which is not read", key, found);
+    return diag_hint(hf->errors, "only %lld is", (long long)value);
+}
+
+int hf_expect_bool(struct hf *hf, const char *key, bool value)
+{
+    bool found = value;
+    int got = hf_bool(hf, key, &found);
+    if (got != 1 || found == value)
+        return got < 0 ? -1 : 0;
+    diag_error(hf->errors, node_get(hf->map, key)->at, "'%s' is %s, which is not read", key,
+               found ? "true" : "false");
+    return diag_hint(hf->errors, "only %s is", value ? "true" : "false");
 }
 
 static bool is_neutral(const struct node *value)
@@ -35,140 +141,65 @@ static bool is_neutral(const struct node *value)
     return false;
 }
 
-int hf_refuse(const struct node *map, const char *const *keys, size_t count,
-              struct diag_list *reterr)
+void hf_refuse_rest(struct hf *hf)
 {
-    int result = 0;
-    for (size_t i = 0; i < count; i++) {
-        const struct node *value = node_get(map, keys[i]);
-        if (value == NULL || is_neutral(value))
+    for (const struct node *n = hf->map->child; n != NULL; n = n->next) {
+        if (is_neutral(n) || is_asked(hf, n->key) || hf_key_is_irrelevant(n->key))
             continue;
-        result = diag_error(reterr, value->at,
-                            "'%s' is set, which this architecture's reader does not understand",
-                            keys[i]);
-        diag_hint(reterr, "it changes the parameters or the arithmetic, so counting without it "
-                          "would be a guess");
+        if (!hf_key_is_structural(n->key)) {
+            diag_warning(hf->errors, n->at, "'%.60s' is not known, and left out", n->key);
+            continue;
+        }
+        diag_error(hf->errors, n->at,
+                   "'%.60s' is set, which this architecture's reader does not understand", n->key);
+        diag_hint(hf->errors, "it may change the parameters or the arithmetic, so counting without "
+                              "it would be a guess");
     }
-    return result;
 }
 
-int hf_expect_text(const struct node *map, const char *key, const char *value,
-                   struct diag_list *reterr)
-{
-    const char *text = NULL;
-    int got = node_text(map, key, &text, reterr);
-    if (got != 1 || strcmp(text, value) == 0)
-        return got < 0 ? -1 : 0;
-    diag_error(reterr, node_get(map, key)->at, "'%s' is '%s', which is not read", key, text);
-    return diag_hint(reterr, "only '%s' is", value);
-}
-
-int hf_layer_types(const struct node *text, int layers,
-                   int (*visit)(const char *type, int layer, void *context), void *context,
-                   struct diag_list *reterr)
+int hf_layer_list(struct hf *hf, const char *key, int layers, int (*kind_of)(const struct node *),
+                  uint8_t *ret)
 {
     const struct node *list = NULL;
-    int got = node_list(text, "layer_types", &list, reterr);
+    int got = hf_list(hf, key, &list);
     if (got != 1)
         return got;
     if (list->count != (size_t)layers)
-        return diag_error(reterr, list->at,
-                          "'layer_types' names %zu layers, 'num_hidden_layers' %d", list->count,
-                          layers);
+        return diag_error(hf->errors, list->at, "'%s' names %zu layers, 'num_hidden_layers' %d",
+                          key, list->count, layers);
     int layer = 0, result = 1;
-    for (const struct node *type = list->child; type != NULL; type = type->next, layer++) {
-        if (type->kind == NODE_TEXT && visit(type->text, layer, context) == 0)
+    for (const struct node *n = list->child; n != NULL; n = n->next, layer++) {
+        int kind = kind_of(n);
+        if (kind >= 0) {
+            ret[layer] = (uint8_t)kind;
             continue;
-        result = diag_error(reterr, type->at, "layer type '%s' is not read by this architecture",
-                            type->kind == NODE_TEXT ? type->text : node_kind_name(type->kind));
+        }
+        result = diag_error(hf->errors, n->at,
+                            "'%s': layer type '%.40s' is not read by this "
+                            "architecture",
+                            key, n->text != NULL ? n->text : node_kind_name(n->kind));
     }
     return result;
 }
 
-static int read_head_dim(const struct node *text, struct model *ret, struct diag_list *reterr)
+int hf_layer_letters(struct hf *hf, const char *key, int layers, int (*kind_of)(char letter),
+                     uint8_t *ret)
 {
-    int got = hf_int(text, "head_dim", false, 1, &ret->gqa.head_dim, reterr);
-    if (got != 0 || ret->gqa.heads == 0 || ret->hidden == 0)
-        return got < 0 ? -1 : 0;
-    if (ret->hidden % ret->gqa.heads != 0) {
-        diag_error(reterr, text->at,
-                   "'head_dim' is not given and hidden_size %d / heads %d is not "
-                   "whole",
-                   ret->hidden, ret->gqa.heads);
-        return diag_hint(reterr, "write head_dim");
-    }
-    ret->gqa.head_dim = ret->hidden / ret->gqa.heads;
-    return 0;
-}
-
-/* Transformers 5 moved rope_theta and partial_rotary_factor from the root into rope_parameters. */
-static int read_rope(const struct node *text, struct model *ret, struct diag_list *reterr)
-{
-    const struct node *rope = NULL;
-    int result = node_map(text, "rope_parameters", &rope, reterr) < 0 ? -1 : 0;
-    const struct node *places[] = { text, rope };
-    for (size_t i = 0; i < 2; i++) {
-        if (places[i] == NULL)
-            continue;
-        if (node_real(places[i], "rope_theta", 1.0, 1e12, &ret->gqa.rope_theta, reterr) < 0)
-            result = -1;
-        if (node_real(places[i], "partial_rotary_factor", 0.0, 1.0, &ret->gqa.rotary_fraction,
-                      reterr) < 0)
-            result = -1;
+    const char *text = NULL;
+    int got = hf_text(hf, key, &text), result = 1;
+    if (got != 1)
+        return got;
+    struct pos at = node_get(hf->map, key)->at;
+    if (strlen(text) != (size_t)layers)
+        return diag_error(hf->errors, at, "'%s' names %zu layers of %d", key, strlen(text), layers);
+    for (int layer = 0; layer < layers; layer++) {
+        int kind = kind_of(text[layer]);
+        if (kind < 0)
+            result = diag_error(hf->errors, at,
+                                "'%s': letter '%c' of layer %d is not read by this architecture",
+                                key, text[layer], layer);
+        else
+            ret[layer] = (uint8_t)kind;
     }
     return result;
-}
-
-/* A multimodal file says it at the root, others in the text part; root wins. */
-static int read_tied(const struct node *text, const struct node *root, struct model *ret,
-                     struct diag_list *reterr)
-{
-    int got = node_bool(root, "tie_word_embeddings", &ret->tied, reterr);
-    if (got == 0 && text != root)
-        got = node_bool(text, "tie_word_embeddings", &ret->tied, reterr);
-    return got < 0 ? -1 : 0;
-}
-
-int hf_read_decoder(const struct node *text, const struct node *root, struct model *ret,
-                    struct diag_list *reterr)
-{
-    static const char *const refused[] = {
-        "attention_bias", "mlp_bias", "kv_lora_rank", "q_lora_rank", "index_topk", "lm_head_bias",
-    };
-    int before = reterr->errors, layers = 0, vocab = 0;
-    ret->norm_eps = 1e-6;
-    ret->gqa.rope_theta = 1e4;
-    if (ret->gqa.rotary_fraction == 0.0)
-        ret->gqa.rotary_fraction = 1.0;
-    if (hf_int(text, "num_hidden_layers", true, 1, &layers, reterr) == 1 &&
-        layers > MODEL_MAX_LAYERS)
-        diag_error(reterr, node_get(text, "num_hidden_layers")->at,
-                   "'num_hidden_layers' is %d; at most %d are read", layers, MODEL_MAX_LAYERS);
-    ret->layers = layers > MODEL_MAX_LAYERS ? MODEL_MAX_LAYERS : layers;
-    hf_int(text, "hidden_size", true, 1, &ret->hidden, reterr);
-    hf_int(text, "vocab_size", true, 1, &vocab, reterr);
-    ret->vocab = vocab;
-    hf_int(text, "num_attention_heads", true, 1, &ret->gqa.heads, reterr);
-    if (hf_int(text, "num_key_value_heads", false, 1, &ret->gqa.kv_heads, reterr) == 0)
-        ret->gqa.kv_heads = ret->gqa.heads;
-    read_head_dim(text, ret, reterr);
-    node_real(text, "rms_norm_eps", 1e-12, 1.0, &ret->norm_eps, reterr);
-    node_int(text, "max_position_embeddings", 1, INT64_C(1) << 40, &ret->context_tokens, reterr);
-    read_rope(text, ret, reterr);
-    read_tied(text, root, ret, reterr);
-    hf_expect_text(text, "hidden_act", "silu", reterr);
-    hf_refuse(text, refused, sizeof refused / sizeof refused[0], reterr);
-    return reterr->errors == before ? 0 : -1;
-}
-
-int hf_read_experts(const struct node *text, struct model *ret, struct diag_list *reterr)
-{
-    int before = reterr->errors;
-    struct moe *moe = &ret->moe;
-    hf_int(text, "num_experts", true, 0, &moe->experts, reterr);
-    if (moe->experts > 0) {
-        hf_int(text, "num_experts_per_tok", true, 1, &moe->top_k, reterr);
-        hf_int(text, "moe_intermediate_size", true, 1, &moe->width, reterr);
-    }
-    return reterr->errors == before ? 0 : -1;
 }

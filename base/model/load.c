@@ -1,6 +1,7 @@
 /* Finding and reading a model: native YAML or a Hugging Face configuration, told apart by whether
  * `architecture` is there. */
 #include "base/file.h"
+#include "base/model/hf.h"
 #include "base/model/native.h"
 #include "base/text.h"
 
@@ -12,16 +13,58 @@
 
 enum { PATH_MAX_BYTES = 4096 };
 
+/* Architectures end alike; only what stands before tells them apart. */
+static void distinct_part(const char *name, char *ret, size_t size)
+{
+    const char *end = strstr(name, "For");
+    size_t length = end != NULL ? (size_t)(end - name) : strlen(name), used = 0;
+    text_append(ret, size, &used, "%.*s", (int)length, name);
+}
+
+/* Names that differ in digits only are versions, not misspellings. */
+static bool is_other_version(const char *a, const char *b)
+{
+    for (;; a++, b++) {
+        a += strspn(a, "0123456789");
+        b += strspn(b, "0123456789");
+        if (*a != *b)
+            return false;
+        if (*a == '\0')
+            return true;
+    }
+}
+
+/* The family whose architecture is spelt nearly so, or NULL. */
+static const struct model_family *nearest_family(const char *name)
+{
+    enum { MAX_FAMILIES = 64, PART_BYTES = 48 };
+    char word[PART_BYTES], parts[MAX_FAMILIES][PART_BYTES];
+    const char *known[MAX_FAMILIES];
+    size_t count = 0;
+    distinct_part(name, word, sizeof word);
+    for (; count < model_family_count && count < MAX_FAMILIES; count++) {
+        distinct_part(model_families[count].architecture, parts[count], PART_BYTES);
+        known[count] = parts[count];
+    }
+    const char *nearest = text_nearest(word, known, count);
+    if (nearest == NULL || is_other_version(word, nearest))
+        return NULL;
+    size_t i = 0;
+    while (known[i] != nearest)
+        i++;
+    return &model_families[i];
+}
+
 static int unknown_architecture(struct pos at, const char *what, const char *name,
                                 struct diag_list *reterr)
 {
-    char known[320] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < model_family_count; i++)
-        text_append(known, sizeof known, &used, "%s%s", i == 0 ? "" : ", ",
-                    model_families[i].architecture);
+    const struct model_family *near =
+        strcmp(what, "architecture") == 0 ? nearest_family(name) : NULL;
     diag_error(reterr, at, "%s '%s' is not read; its parameters are not guessed", what, name);
-    return diag_hint(reterr, "read are: %s", known);
+    if (near != NULL)
+        return diag_hint(reterr, "did you mean '%s'? `rankfit list models` names all that are read",
+                         near->architecture);
+    return diag_hint(reterr, "`rankfit list models` names the architectures that are read");
 }
 
 static const struct model_family *family_by_type(const char *model_type)
@@ -64,24 +107,40 @@ static const struct model_family *hf_family(const struct node *root, struct diag
     return NULL;
 }
 
+/* The text model's map, where the file keeps it apart. */
+static const struct node *text_of(const struct node *root, const struct model_family *family,
+                                  struct diag_list *reterr)
+{
+    const struct node *text = root;
+    if (family->text_key == NULL)
+        return root;
+    int got = node_map(root, family->text_key, &text, reterr);
+    if (got == 0)
+        diag_error(reterr, root->at, "required key '%s' is missing", family->text_key);
+    return got == 1 ? text : NULL;
+}
+
 static int hf_read(const struct node *root, struct model *ret, struct diag_list *reterr)
 {
     int before = reterr->errors;
-    const struct node *text = root;
+    struct hf outer, inner;
     const struct model_family *family = hf_family(root, reterr);
-    if (family == NULL)
+    const struct node *text = family != NULL ? text_of(root, family, reterr) : NULL;
+    if (text == NULL)
         return -1;
-    if (family->text_key != NULL) {
-        int got = node_map(root, family->text_key, &text, reterr);
-        if (got == 0)
-            return diag_error(reterr, root->at, "required key '%s' is missing", family->text_key);
-        if (got < 0)
-            return -1;
-    }
     text_copy(ret->architecture, sizeof ret->architecture, family->architecture);
     text_copy(ret->name, sizeof ret->name, family->model_type);
     text_copy(ret->title, sizeof ret->title, family->model_type);
-    family->read(text, root, ret, reterr);
+    hf_init(&outer, root, NULL, ret, reterr);
+    if (text == root) {
+        family->read(&outer);
+    } else {
+        hf_init(&inner, text, &outer, ret, reterr);
+        hf_note(&outer, family->text_key);
+        family->read(&inner);
+        hf_refuse_rest(&inner);
+    }
+    hf_refuse_rest(&outer);
     return reterr->errors == before ? 0 : -1;
 }
 

@@ -13,18 +13,56 @@
 
 enum { MODEL_MAX_LAYERS = 512 };
 
-enum mixer { MIXER_GQA, MIXER_GDN, MIXER_COUNT }; /* softmax attention; gated delta net */
-enum ffn { FFN_DENSE, FFN_MOE, FFN_COUNT };
+/* What mixes tokens in a layer. */
+enum mixer {
+    MIXER_GQA,        /* softmax attention over everything before (or gqa.window_tokens of it) */
+    MIXER_GDN,        /* gated delta net */
+    MIXER_LOCAL,      /* softmax attention over gqa.local_tokens: a sliding window or chunks */
+    MIXER_MLA,        /* softmax attention over keys and values made from latents */
+    MIXER_DSA,        /* the same over the top-k keys that the layer's own indexer chooses */
+    MIXER_DSA_SHARED, /* ... that the last layer with an indexer has chosen */
+    MIXER_LIGHTNING,  /* linear attention with a fixed decay a head */
+    MIXER_MAMBA,      /* Mamba-2: a selective state space */
+    MIXER_NONE,       /* the layer is a feed-forward half alone */
+    MIXER_COUNT
+};
+enum ffn { FFN_DENSE, FFN_MOE, FFN_NONE, FFN_COUNT };
 
-/* Grouped-query attention. window_tokens 0: full causal. */
+/* Grouped-query attention. window_tokens 0: full causal. With latents (struct mla) these are the
+ * heads that attention sees: kv_heads equals heads, head_dim is nope_dim + rope_dim. */
 struct gqa {
     int heads, kv_heads, head_dim;
-    bool qk_norm;     /* RMSNorm over head_dim of every query and key head */
-    bool output_gate; /* the query projection is twice as wide; sigmoid gate before the output */
-    bool qkv_bias;
+    bool qk_norm;      /* RMSNorm over head_dim of every query and key head */
+    bool qk_norm_wide; /* RMSNorm over all query heads together, and over all key heads */
+    bool output_gate;  /* the query projection is twice as wide; sigmoid gate before the output */
+    bool qkv_bias, output_bias;
+    bool sinks;             /* one learned logit a head beside the scores */
     double rotary_fraction; /* of head_dim, 0..1 */
     double rope_theta;
     int window_tokens;
+    int local_tokens;   /* what a MIXER_LOCAL layer sees; 0: the model has none */
+    bool local_chunked; /* the local layers see their own chunk of the sequence, not a window */
+};
+
+/* Latent attention: queries and keys-values go through latents of q_rank (0: queries do not) and
+ * kv_rank; a head has nope_dim + rope_dim for queries and keys, value_dim for values. */
+struct mla {
+    int q_rank, kv_rank, nope_dim, rope_dim, value_dim;
+};
+
+/* The indexer of sparse attention: heads x dim scores against one key of dim a token. */
+struct indexer {
+    int heads, dim, top_k;
+};
+
+/* Lightning attention: queries, keys, values and gate of heads x head_dim each. */
+struct lightning {
+    int heads, head_dim;
+};
+
+/* Mamba-2: heads x head_dim channels, `groups` pairs of input and output vectors of `state`. */
+struct mamba {
+    int heads, head_dim, state, groups, conv_width, chunk_tokens;
 };
 
 /* Gated delta net: widths K = key_heads * key_dim, V = value_heads * value_dim. */
@@ -37,10 +75,19 @@ struct moe {
     int shared_width;          /* sum over shared experts; 0: none */
     bool shared_gate;          /* scalar sigmoid gate on the shared expert */
     bool normalize_top_k;      /* the k weights sum to one */
+    int latent;                /* width that routed experts work at; 0: hidden */
+    bool router_bias;          /* one number an expert: a bias, or a correction of the choice */
+    bool expert_bias;
+    bool sigmoid; /* experts are scored by a sigmoid, not by a softmax over all */
 };
 
+/* A vision tower. One merger joins merge x merge patches into the text model's width, `deepstack`
+ * further ones feed deeper layers. adapter_in, adapter_out: of towers that end in an MLP of their
+ * own and a projection (Llama 4), which have a class token too; 0 otherwise. */
 struct vision {
     int depth, width, mlp_width, heads, patch, temporal_patch, merge, in_channels, positions;
+    int deepstack, adapter_in, adapter_out;
+    bool final_norm;
 };
 
 struct model {
@@ -55,7 +102,12 @@ struct model {
     int64_t context_tokens; /* 0: not said */
     struct gqa gqa;
     struct gdn gdn;
+    struct mla mla;                        /* kv_rank 0: none */
+    struct indexer indexer;                /* heads 0: none */
+    struct lightning lightning;            /* heads 0: none */
+    struct mamba mamba;                    /* heads 0: none */
     int dense_width;                       /* 0: no dense MLP layer */
+    bool mlp_ungated;                      /* every MLP is up, activation, down; no gate */
     struct moe moe;                        /* experts 0: no MoE layer */
     uint8_t layer_mixer[MODEL_MAX_LAYERS]; /* enum mixer */
     uint8_t layer_ffn[MODEL_MAX_LAYERS];   /* enum ffn */
@@ -65,16 +117,19 @@ struct model {
     bool vision_trained;                   /* --set model.vision=trained */
 };
 
+struct hf;         /* hf.h */
+struct name_style; /* row.h */
+
 /* One architecture that rankfit reads. Adding a family is adding a row (family.c). */
 struct model_family {
     const char *architecture; /* "Qwen3MoeForCausalLM" */
     const char *model_type;   /* "qwen3_moe" */
     const char *text_key;     /* where the text model's keys are: NULL for the root */
     const char *reads;        /* one line for `rankfit list` */
-    int (*read)(const struct node *text, const struct node *root, struct model *ret,
-                struct diag_list *reterr);
-    const char *tensor_prefix; /* of the text trunk's tensor names: "model." */
-    bool stacked_experts;      /* the checkpoint keeps all experts of a layer in one tensor */
+    void (*read)(struct hf *hf);
+    const char *tensor_prefix;      /* of the text trunk's tensor names: "model." */
+    bool stacked_experts;           /* the checkpoint keeps all experts of a layer in one tensor */
+    const struct name_style *names; /* how its tensors are called; NULL: as those of Llama */
 };
 extern const struct model_family model_families[];
 extern const size_t model_family_count;
@@ -100,6 +155,47 @@ int model_set(struct model *model, const char *field, const char *value, struct 
 
 /* Every inconsistency of the facts at once (heads % kv_heads, top_k > experts, absurd sizes...). */
 int model_check(const struct model *model, struct pos at, struct diag_list *reterr);
+
+/* Any form of softmax attention, of linear attention; latents. */
+static inline bool mixer_is_softmax(enum mixer mixer)
+{
+    return mixer == MIXER_GQA || mixer == MIXER_LOCAL ||
+           (mixer >= MIXER_MLA && mixer <= MIXER_DSA_SHARED);
+}
+
+static inline bool mixer_is_linear(enum mixer mixer)
+{
+    return mixer == MIXER_GDN || mixer == MIXER_LIGHTNING || mixer == MIXER_MAMBA;
+}
+
+static inline bool mixer_is_latent(enum mixer mixer)
+{
+    return mixer >= MIXER_MLA && mixer <= MIXER_DSA_SHARED;
+}
+
+/* The attention of a multi-token-prediction layer: the trunk's full kind; with an indexer of its
+ * own where the trunk has indexers. */
+static inline enum mixer model_mtp_mixer(const struct model *m)
+{
+    if (m->mla.kv_rank == 0)
+        return MIXER_GQA;
+    return m->indexer.heads > 0 ? MIXER_DSA : MIXER_MLA;
+}
+
+/* Its feed-forward half: that of the trunk's last layer that has one. */
+enum ffn model_mtp_ffn(const struct model *model);
+
+/* Width of a routed row: the experts' latent, or the hidden width. */
+static inline int model_routed_width(const struct model *m)
+{
+    return m->moe.latent > 0 ? m->moe.latent : m->hidden;
+}
+
+/* Matrices of an MLP or expert: gate, up and down, or up and down. */
+static inline int model_mlp_matrices(const struct model *m)
+{
+    return m->mlp_ungated ? 2 : 3;
+}
 
 static inline int model_query_width(const struct model *m)
 {

@@ -2,75 +2,131 @@
 
 #include "base/model/hf.h"
 #include "base/text.h"
+#include "base/units.h"
 
 #include <stddef.h>
 #include <string.h>
 
 #define AT(member) offsetof(struct model, member)
 
+/* A key without its section means the first that has it. */
 const struct model_field model_fields[] = {
-    { SECTION_ROOT, "layers", FIELD_INT, AT(layers), 1, MODEL_MAX_LAYERS, 0, true },
-    { SECTION_ROOT, "hidden", FIELD_INT, AT(hidden), 1, HF_MAX_SIZE, 0, true },
-    { SECTION_ROOT, "vocab", FIELD_LONG, AT(vocab), 1, HF_MAX_SIZE, 0, true },
-    { SECTION_ROOT, "tied", FIELD_BOOL, AT(tied), 0, 1, 0, true },
-    { SECTION_ROOT, "norm_eps", FIELD_REAL, AT(norm_eps), 1e-12, 1, 1e-6, true },
-    { SECTION_ROOT, "norm_zero_centred", FIELD_BOOL, AT(norm_zero_centred), 0, 1, 0, false },
-    { SECTION_ROOT, "context_tokens", FIELD_LONG, AT(context_tokens), 0, 1e12, 0, false },
-    { SECTION_ROOT, "dense_width", FIELD_INT, AT(dense_width), 0, HF_MAX_SIZE, 0, false },
-    { SECTION_ROOT, "mtp_layers", FIELD_INT, AT(mtp_layers), 0, 16, 0, false },
-    { SECTION_ROOT, "mtp_trained", FIELD_BOOL, AT(mtp_trained), 0, 1, 0, false },
-    { SECTION_ROOT, "vision_trained", FIELD_BOOL, AT(vision_trained), 0, 1, 0, false },
-    { SECTION_ATTENTION, "heads", FIELD_INT, AT(gqa.heads), 1, HF_MAX_SIZE, 0, true },
-    { SECTION_ATTENTION, "kv_heads", FIELD_INT, AT(gqa.kv_heads), 1, HF_MAX_SIZE, 0, true },
-    { SECTION_ATTENTION, "head_dim", FIELD_INT, AT(gqa.head_dim), 1, HF_MAX_SIZE, 0, true },
-    { SECTION_ATTENTION, "qk_norm", FIELD_BOOL, AT(gqa.qk_norm), 0, 1, 0, true },
-    { SECTION_ATTENTION, "output_gate", FIELD_BOOL, AT(gqa.output_gate), 0, 1, 0, false },
-    { SECTION_ATTENTION, "qkv_bias", FIELD_BOOL, AT(gqa.qkv_bias), 0, 1, 0, false },
-    { SECTION_ATTENTION, "rotary_fraction", FIELD_REAL, AT(gqa.rotary_fraction), 0, 1, 1, false },
-    { SECTION_ATTENTION, "rope_theta", FIELD_REAL, AT(gqa.rope_theta), 1, 1e12, 0, true },
+    { SECTION_ROOT, "layers", FIELD_INT, AT(layers), 1, MODEL_MAX_LAYERS, 0, NEEDED },
+    { SECTION_ROOT, "hidden", FIELD_INT, AT(hidden), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_ROOT, "vocab", FIELD_LONG, AT(vocab), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_ROOT, "tied", FIELD_BOOL, AT(tied), 0, 1, 0, NEEDED },
+    { SECTION_ROOT, "norm_eps", FIELD_REAL, AT(norm_eps), 1e-12, 1, 1e-6, NEEDED },
+    { SECTION_ROOT, "norm_zero_centred", FIELD_BOOL, AT(norm_zero_centred), 0, 1, 0, OPTIONAL },
+    { SECTION_ROOT, "context_tokens", FIELD_LONG, AT(context_tokens), 0, 1e12, 0, OPTIONAL },
+    { SECTION_ROOT, "dense_width", FIELD_INT, AT(dense_width), 0, HF_MAX_SIZE, 0, OPTIONAL },
+    { SECTION_ROOT, "mlp_ungated", FIELD_BOOL, AT(mlp_ungated), 0, 1, 0, YOUNGER },
+    { SECTION_ROOT, "mtp_layers", FIELD_INT, AT(mtp_layers), 0, 16, 0, OPTIONAL },
+    { SECTION_ROOT, "mtp_trained", FIELD_BOOL, AT(mtp_trained), 0, 1, 0, OPTIONAL },
+    { SECTION_ROOT, "vision_trained", FIELD_BOOL, AT(vision_trained), 0, 1, 0, OPTIONAL },
+    { SECTION_ATTENTION, "heads", FIELD_INT, AT(gqa.heads), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_ATTENTION, "kv_heads", FIELD_INT, AT(gqa.kv_heads), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_ATTENTION, "head_dim", FIELD_INT, AT(gqa.head_dim), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_ATTENTION, "qk_norm", FIELD_BOOL, AT(gqa.qk_norm), 0, 1, 0, NEEDED },
+    { SECTION_ATTENTION, "qk_norm_wide", FIELD_BOOL, AT(gqa.qk_norm_wide), 0, 1, 0, YOUNGER },
+    { SECTION_ATTENTION, "output_gate", FIELD_BOOL, AT(gqa.output_gate), 0, 1, 0, OPTIONAL },
+    { SECTION_ATTENTION, "qkv_bias", FIELD_BOOL, AT(gqa.qkv_bias), 0, 1, 0, OPTIONAL },
+    { SECTION_ATTENTION, "output_bias", FIELD_BOOL, AT(gqa.output_bias), 0, 1, 0, YOUNGER },
+    { SECTION_ATTENTION, "sinks", FIELD_BOOL, AT(gqa.sinks), 0, 1, 0, YOUNGER },
+    { SECTION_ATTENTION, "rotary_fraction", FIELD_REAL, AT(gqa.rotary_fraction), 0, 1, 1,
+      OPTIONAL },
+    { SECTION_ATTENTION, "rope_theta", FIELD_REAL, AT(gqa.rope_theta), 1, 1e12, 0, NEEDED },
     { SECTION_ATTENTION, "window_tokens", FIELD_INT, AT(gqa.window_tokens), 0, HF_MAX_SIZE, 0,
-      false },
-    { SECTION_LINEAR, "key_heads", FIELD_INT, AT(gdn.key_heads), 1, HF_MAX_SIZE, 0, true },
-    { SECTION_LINEAR, "value_heads", FIELD_INT, AT(gdn.value_heads), 1, HF_MAX_SIZE, 0, true },
-    { SECTION_LINEAR, "key_dim", FIELD_INT, AT(gdn.key_dim), 1, HF_MAX_SIZE, 0, true },
-    { SECTION_LINEAR, "value_dim", FIELD_INT, AT(gdn.value_dim), 1, HF_MAX_SIZE, 0, true },
-    { SECTION_LINEAR, "conv_width", FIELD_INT, AT(gdn.conv_width), 1, 1024, 0, true },
-    { SECTION_MOE, "experts", FIELD_INT, AT(moe.experts), 1, HF_MAX_SIZE, 0, true },
-    { SECTION_MOE, "top_k", FIELD_INT, AT(moe.top_k), 1, HF_MAX_SIZE, 0, true },
-    { SECTION_MOE, "width", FIELD_INT, AT(moe.width), 1, HF_MAX_SIZE, 0, true },
-    { SECTION_MOE, "shared_width", FIELD_INT, AT(moe.shared_width), 0, HF_MAX_SIZE, 0, false },
-    { SECTION_MOE, "shared_gate", FIELD_BOOL, AT(moe.shared_gate), 0, 1, 0, false },
-    { SECTION_MOE, "normalize_top_k", FIELD_BOOL, AT(moe.normalize_top_k), 0, 1, 0, true },
-    { SECTION_VISION, "depth", FIELD_INT, AT(vision.depth), 1, MODEL_MAX_LAYERS, 0, true },
-    { SECTION_VISION, "width", FIELD_INT, AT(vision.width), 1, HF_MAX_SIZE, 0, true },
-    { SECTION_VISION, "mlp_width", FIELD_INT, AT(vision.mlp_width), 1, HF_MAX_SIZE, 0, true },
-    { SECTION_VISION, "heads", FIELD_INT, AT(vision.heads), 1, HF_MAX_SIZE, 0, true },
-    { SECTION_VISION, "patch", FIELD_INT, AT(vision.patch), 1, 1024, 0, true },
-    { SECTION_VISION, "temporal_patch", FIELD_INT, AT(vision.temporal_patch), 1, 64, 0, true },
-    { SECTION_VISION, "merge", FIELD_INT, AT(vision.merge), 1, 64, 0, true },
-    { SECTION_VISION, "in_channels", FIELD_INT, AT(vision.in_channels), 1, 64, 0, true },
-    { SECTION_VISION, "positions", FIELD_INT, AT(vision.positions), 1, HF_MAX_SIZE, 0, true },
+      OPTIONAL },
+    { SECTION_ATTENTION, "local_tokens", FIELD_INT, AT(gqa.local_tokens), 0, HF_MAX_SIZE, 0,
+      YOUNGER },
+    { SECTION_ATTENTION, "local_chunked", FIELD_BOOL, AT(gqa.local_chunked), 0, 1, 0, YOUNGER },
+    { SECTION_LINEAR, "key_heads", FIELD_INT, AT(gdn.key_heads), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_LINEAR, "value_heads", FIELD_INT, AT(gdn.value_heads), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_LINEAR, "key_dim", FIELD_INT, AT(gdn.key_dim), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_LINEAR, "value_dim", FIELD_INT, AT(gdn.value_dim), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_LINEAR, "conv_width", FIELD_INT, AT(gdn.conv_width), 1, 1024, 0, NEEDED },
+    { SECTION_MOE, "experts", FIELD_INT, AT(moe.experts), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_MOE, "top_k", FIELD_INT, AT(moe.top_k), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_MOE, "width", FIELD_INT, AT(moe.width), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_MOE, "shared_width", FIELD_INT, AT(moe.shared_width), 0, HF_MAX_SIZE, 0, OPTIONAL },
+    { SECTION_MOE, "shared_gate", FIELD_BOOL, AT(moe.shared_gate), 0, 1, 0, OPTIONAL },
+    { SECTION_MOE, "normalize_top_k", FIELD_BOOL, AT(moe.normalize_top_k), 0, 1, 0, NEEDED },
+    { SECTION_MOE, "latent", FIELD_INT, AT(moe.latent), 0, HF_MAX_SIZE, 0, YOUNGER },
+    { SECTION_MOE, "router_bias", FIELD_BOOL, AT(moe.router_bias), 0, 1, 0, YOUNGER },
+    { SECTION_MOE, "expert_bias", FIELD_BOOL, AT(moe.expert_bias), 0, 1, 0, YOUNGER },
+    { SECTION_MOE, "sigmoid", FIELD_BOOL, AT(moe.sigmoid), 0, 1, 0, YOUNGER },
+    { SECTION_LATENT, "q_rank", FIELD_INT, AT(mla.q_rank), 0, HF_MAX_SIZE, 0, OPTIONAL },
+    { SECTION_LATENT, "kv_rank", FIELD_INT, AT(mla.kv_rank), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_LATENT, "nope_dim", FIELD_INT, AT(mla.nope_dim), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_LATENT, "rope_dim", FIELD_INT, AT(mla.rope_dim), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_LATENT, "value_dim", FIELD_INT, AT(mla.value_dim), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_INDEXER, "heads", FIELD_INT, AT(indexer.heads), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_INDEXER, "dim", FIELD_INT, AT(indexer.dim), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_INDEXER, "top_k", FIELD_INT, AT(indexer.top_k), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_LIGHTNING, "heads", FIELD_INT, AT(lightning.heads), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_LIGHTNING, "head_dim", FIELD_INT, AT(lightning.head_dim), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_MAMBA, "heads", FIELD_INT, AT(mamba.heads), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_MAMBA, "head_dim", FIELD_INT, AT(mamba.head_dim), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_MAMBA, "state", FIELD_INT, AT(mamba.state), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_MAMBA, "groups", FIELD_INT, AT(mamba.groups), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_MAMBA, "conv_width", FIELD_INT, AT(mamba.conv_width), 1, 1024, 0, NEEDED },
+    { SECTION_MAMBA, "chunk_tokens", FIELD_INT, AT(mamba.chunk_tokens), 1, HF_MAX_SIZE, 128,
+      OPTIONAL },
+    { SECTION_VISION, "depth", FIELD_INT, AT(vision.depth), 1, MODEL_MAX_LAYERS, 0, NEEDED },
+    { SECTION_VISION, "width", FIELD_INT, AT(vision.width), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_VISION, "mlp_width", FIELD_INT, AT(vision.mlp_width), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_VISION, "heads", FIELD_INT, AT(vision.heads), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_VISION, "patch", FIELD_INT, AT(vision.patch), 1, 1024, 0, NEEDED },
+    { SECTION_VISION, "temporal_patch", FIELD_INT, AT(vision.temporal_patch), 1, 64, 0, NEEDED },
+    { SECTION_VISION, "merge", FIELD_INT, AT(vision.merge), 1, 64, 0, NEEDED },
+    { SECTION_VISION, "in_channels", FIELD_INT, AT(vision.in_channels), 1, 64, 0, NEEDED },
+    { SECTION_VISION, "positions", FIELD_INT, AT(vision.positions), 1, HF_MAX_SIZE, 0, NEEDED },
+    { SECTION_VISION, "deepstack", FIELD_INT, AT(vision.deepstack), 0, 64, 0, YOUNGER },
+    { SECTION_VISION, "adapter_in", FIELD_INT, AT(vision.adapter_in), 0, HF_MAX_SIZE, 0, YOUNGER },
+    { SECTION_VISION, "adapter_out", FIELD_INT, AT(vision.adapter_out), 0, HF_MAX_SIZE, 0,
+      YOUNGER },
+    { SECTION_VISION, "final_norm", FIELD_BOOL, AT(vision.final_norm), 0, 1, 0, YOUNGER },
 };
 const size_t model_field_count = sizeof model_fields / sizeof model_fields[0];
 
-const char *const section_names[SECTION_COUNT] = { "", "attention", "linear_attention", "moe",
-                                                   "vision" };
+const char *const section_names[SECTION_COUNT] = {
+    "", "attention", "latent", "indexer", "linear_attention", "lightning", "mamba", "moe", "vision",
+};
 
 /* Keys that are no field rows: texts, patterns, sections. "source" says where values are from. */
 static const char *const other_root_keys[] = {
-    "schema",           "name", "title",  "architecture", "source", "mixers", "ffns", "attention",
-    "linear_attention", "moe",  "vision",
+    "schema", "name", "title", "architecture", "source", "mixers", "ffns",
 };
-static const char *const mixer_names[MIXER_COUNT] = { "gqa", "gdn" };
-static const char *const ffn_names[FFN_COUNT] = { "dense", "moe" };
+const char *const mixer_names[MIXER_COUNT] = {
+    [MIXER_GQA] = "gqa",
+    [MIXER_GDN] = "gdn",
+    [MIXER_LOCAL] = "local",
+    [MIXER_MLA] = "mla",
+    [MIXER_DSA] = "dsa",
+    [MIXER_DSA_SHARED] = "dsa_shared",
+    [MIXER_LIGHTNING] = "lightning",
+    [MIXER_MAMBA] = "mamba",
+    [MIXER_NONE] = "none",
+};
+const char *const ffn_names[FFN_COUNT] = {
+    [FFN_DENSE] = "dense", [FFN_MOE] = "moe", [FFN_NONE] = "none"
+};
 
 enum { MAX_KEYS = 40 };
 
 bool section_present(const struct model *model, enum section section)
 {
     switch (section) {
+    case SECTION_LATENT:
+        return model->mla.kv_rank > 0;
+    case SECTION_INDEXER:
+        return model->indexer.heads > 0;
     case SECTION_LINEAR:
         return model->gdn.key_heads > 0;
+    case SECTION_LIGHTNING:
+        return model->lightning.heads > 0;
+    case SECTION_MAMBA:
+        return model->mamba.heads > 0;
     case SECTION_MOE:
         return model->moe.experts > 0;
     case SECTION_VISION:
@@ -150,7 +206,7 @@ static int read_field(const struct node *map, const struct model_field *field, s
     }
     if (got >= 0)
         field_store(ret, field, real);
-    return got == 0 && field->needed ? missing_key(map, field->key, reterr) : got;
+    return got == 0 && field->presence == NEEDED ? missing_key(map, field->key, reterr) : got;
 }
 
 static void read_section(const struct node *map, enum section section, struct model *ret,
@@ -161,6 +217,8 @@ static void read_section(const struct node *map, enum section section, struct mo
     if (section == SECTION_ROOT) {
         count = sizeof other_root_keys / sizeof other_root_keys[0];
         memcpy(known, other_root_keys, sizeof other_root_keys);
+        for (enum section s = SECTION_ATTENTION; s < SECTION_COUNT; s++)
+            known[count++] = section_names[s];
     }
     for (size_t i = 0; i < model_field_count; i++) {
         if (model_fields[i].section != section)
@@ -171,36 +229,55 @@ static void read_section(const struct node *map, enum section section, struct mo
     node_check_keys(map, known, count, reterr);
 }
 
-static int kind_of(const struct node *node, const char *const *names, size_t count,
+struct kinds {
+    const char *const *names;
+    int count;
+    uint8_t absent; /* of every layer when the pattern is not given */
+};
+
+/* "moe*58": a kind and how many layers in a row have it; without a number one. Returns the kind, or
+ * -1. */
+static int kind_of(const struct node *node, const struct kinds *kinds, int *ret_times,
                    struct diag_list *reterr)
 {
-    for (size_t i = 0; i < count && node->kind == NODE_TEXT; i++) {
-        if (strcmp(node->text, names[i]) == 0)
-            return (int)i;
+    char hint[160] = "one of ", name[16] = "";
+    size_t used = strlen(hint);
+    int64_t times = 1;
+    const char *text = node->kind == NODE_TEXT ? node->text : "";
+    size_t length = strcspn(text, "*");
+    if (length < sizeof name)
+        memcpy(name, text, length);
+    bool counted = text[length] == '\0' ||
+                   units_parse_int(text + length + 1, 1, MODEL_MAX_LAYERS, &times) == 0;
+    *ret_times = (int)times;
+    for (int i = 0; i < kinds->count; i++) {
+        if (counted && strcmp(name, kinds->names[i]) == 0)
+            return i;
+        text_append(hint, sizeof hint, &used, "%s%s", i > 0 ? ", " : "", kinds->names[i]);
     }
     diag_error(reterr, node->at, "'%s' is not a kind of layer",
                node->kind == NODE_TEXT ? node->text : node_kind_name(node->kind));
-    return diag_hint(reterr, "one of %s, %s", names[0], names[1]);
+    return diag_hint(reterr, "%s; moe*58 stands for 58 in a row", hint);
 }
 
-/* A list of kinds, repeated until every layer has one. Absent: all layers are `absent`. */
-static void read_pattern(const struct node *root, const char *key, const char *const *names,
-                         uint8_t absent, int layers, uint8_t *ret, struct diag_list *reterr)
+/* A list of kinds, repeated until every layer has one. */
+static void read_pattern(const struct node *root, const char *key, const struct kinds *kinds,
+                         int layers, uint8_t *ret, struct diag_list *reterr)
 {
     const struct node *list = NULL;
-    memset(ret, absent, (size_t)layers);
+    int period = 0, times = 1;
+    memset(ret, kinds->absent, (size_t)layers);
     if (node_list(root, key, &list, reterr) != 1 || layers == 0)
         return;
-    if (list->count == 0 || list->count > (size_t)layers) {
-        diag_error(reterr, list->at, "'%s' has %zu entries for %d layers", key, list->count,
-                   layers);
+    for (const struct node *n = list->child; n != NULL; n = n->next, period += times) {
+        int kind = kind_of(n, kinds, &times, reterr);
+        for (int i = period; kind >= 0 && i < period + times && i < layers; i++)
+            ret[i] = (uint8_t)kind;
+    }
+    if (period == 0 || period > layers) {
+        diag_error(reterr, list->at, "'%s' has %d entries for %d layers", key, period, layers);
         diag_hint(reterr, "1 to %d entries; they repeat", layers);
         return;
-    }
-    int period = 0;
-    for (const struct node *n = list->child; n != NULL; n = n->next, period++) {
-        int kind = kind_of(n, names, 2, reterr);
-        ret[period] = (uint8_t)(kind < 0 ? absent : kind);
     }
     for (int i = period; i < layers; i++)
         ret[i] = ret[i - period];
@@ -232,9 +309,10 @@ int native_read(const struct node *root, struct model *ret, struct diag_list *re
         else if (got == 0 && s == SECTION_ATTENTION)
             missing_key(root, section_names[s], reterr);
     }
-    read_pattern(root, "mixers", mixer_names, MIXER_GQA, ret->layers, ret->layer_mixer, reterr);
-    read_pattern(root, "ffns", ffn_names, ret->moe.experts > 0 ? FFN_MOE : FFN_DENSE, ret->layers,
-                 ret->layer_ffn, reterr);
+    const struct kinds mixers = { mixer_names, MIXER_COUNT, MIXER_GQA };
+    const struct kinds ffns = { ffn_names, FFN_COUNT, ret->moe.experts > 0 ? FFN_MOE : FFN_DENSE };
+    read_pattern(root, "mixers", &mixers, ret->layers, ret->layer_mixer, reterr);
+    read_pattern(root, "ffns", &ffns, ret->layers, ret->layer_ffn, reterr);
     return reterr->errors == before ? 0 : -1;
 }
 
@@ -258,8 +336,12 @@ static json_t *field_json(const struct model *model, const struct model_field *f
 static void put_section(json_t *map, const struct model *model, enum section section)
 {
     for (size_t i = 0; i < model_field_count; i++) {
-        if (model_fields[i].section == section)
-            json_object_set_new(map, model_fields[i].key, field_json(model, &model_fields[i]));
+        const struct model_field *field = &model_fields[i];
+        if (field->section != section)
+            continue;
+        if (field->presence == YOUNGER && field_load(model, field) == field->absent)
+            continue;
+        json_object_set_new(map, field->key, field_json(model, field));
     }
 }
 

@@ -9,24 +9,36 @@ enum field_type { FIELD_INT, FIELD_LONG, FIELD_REAL, FIELD_BOOL };
 enum section {
     SECTION_ROOT,
     SECTION_ATTENTION,
+    SECTION_LATENT,
+    SECTION_INDEXER,
     SECTION_LINEAR,
+    SECTION_LIGHTNING,
+    SECTION_MAMBA,
     SECTION_MOE,
     SECTION_VISION,
     SECTION_COUNT
 };
 
-/* One number or truth value of struct model. An absent field that is not needed keeps `absent`. */
+/* OPTIONAL: an absent field has the value `absent`. YOUNGER: likewise, and not written at that
+ * value, so that plans written before the field was known keep their digests. */
+enum presence { OPTIONAL, NEEDED, YOUNGER };
+
+/* One number or truth value of struct model. */
 struct model_field {
     enum section section;
     const char *key;
     enum field_type type;
     size_t offset;
     double min, max, absent;
-    bool needed;
+    enum presence presence;
 };
 extern const struct model_field model_fields[];
 extern const size_t model_field_count;
 extern const char *const section_names[SECTION_COUNT];
+
+/* The kinds of layers as native files write them. */
+extern const char *const mixer_names[MIXER_COUNT];
+extern const char *const ffn_names[FFN_COUNT];
 
 /* False for a section that the model has no layer or tower for. */
 bool section_present(const struct model *model, enum section section);

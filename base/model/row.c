@@ -1,183 +1,68 @@
 #include "base/model/row.h"
 
 #include "base/checked.h"
-
-/* Order in a layer: what is multiplied as one matrix (q, k, v; gate, up) is adjacent. */
-static const struct tensor_row embedding_rows[] = {
-    { "embed_tokens.weight", COMPONENT_EMBEDDING, 0, 0, DIM_ONE, { DIM_VOCAB, DIM_HIDDEN } },
-};
-static const struct tensor_row input_norm_rows[] = {
-    { "input_layernorm.weight", COMPONENT_NORMS, 0, -1, DIM_ONE, { DIM_HIDDEN } },
-};
-static const struct tensor_row post_norm_rows[] = {
-    { "post_attention_layernorm.weight", COMPONENT_NORMS, 0, -1, DIM_ONE, { DIM_HIDDEN } },
-};
-static const struct tensor_row final_norm_rows[] = {
-    { "norm.weight", COMPONENT_NORMS, 0, -1, DIM_ONE, { DIM_HIDDEN } },
-};
-static const struct tensor_row head_rows[] = {
-    { "lm_head.weight", COMPONENT_HEAD, ROW_MATMUL, 0, DIM_UNTIED, { DIM_VOCAB, DIM_HIDDEN } },
-};
-
-#define ATTENTION(name, flags, axis, when, ...)                                                    \
-    {                                                                                              \
-        "self_attn." name, COMPONENT_ATTENTION, flags, axis, when,                                 \
-        {                                                                                          \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-static const struct tensor_row gqa_rows[] = {
-    ATTENTION("q_proj.weight", ROW_MATMUL, 0, DIM_ONE, DIM_QUERY_GATED, DIM_HIDDEN),
-    ATTENTION("k_proj.weight", ROW_MATMUL, 0, DIM_ONE, DIM_KV, DIM_HIDDEN),
-    ATTENTION("v_proj.weight", ROW_MATMUL, 0, DIM_ONE, DIM_KV, DIM_HIDDEN),
-    ATTENTION("q_proj.bias", 0, 0, DIM_QKV_BIAS, DIM_QUERY_GATED),
-    ATTENTION("k_proj.bias", 0, 0, DIM_QKV_BIAS, DIM_KV),
-    ATTENTION("v_proj.bias", 0, 0, DIM_QKV_BIAS, DIM_KV),
-    ATTENTION("q_norm.weight", 0, -1, DIM_QK_NORM, DIM_HEAD),
-    ATTENTION("k_norm.weight", 0, -1, DIM_QK_NORM, DIM_HEAD),
-    ATTENTION("o_proj.weight", ROW_MATMUL, 1, DIM_ONE, DIM_HIDDEN, DIM_QUERY),
-};
-
-#define DELTA(name, flags, axis, ...)                                                              \
-    {                                                                                              \
-        "linear_attn." name, COMPONENT_LINEAR_ATTENTION, flags, axis, DIM_ONE,                     \
-        {                                                                                          \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-static const struct tensor_row gdn_rows[] = {
-    DELTA("dt_bias", 0, 0, DIM_GDN_VALUE_HEADS),
-    DELTA("A_log", 0, 0, DIM_GDN_VALUE_HEADS),
-    DELTA("conv1d.weight", 0, 0, DIM_GDN_CHANNELS, DIM_ONE, DIM_GDN_CONV),
-    DELTA("norm.weight", 0, -1, DIM_GDN_VALUE_DIM),
-    DELTA("in_proj_qkv.weight", ROW_MATMUL, 0, DIM_GDN_CHANNELS, DIM_HIDDEN),
-    DELTA("in_proj_z.weight", ROW_MATMUL, 0, DIM_GDN_VALUE, DIM_HIDDEN),
-    DELTA("in_proj_b.weight", ROW_MATMUL, 0, DIM_GDN_VALUE_HEADS, DIM_HIDDEN),
-    DELTA("in_proj_a.weight", ROW_MATMUL, 0, DIM_GDN_VALUE_HEADS, DIM_HIDDEN),
-    DELTA("out_proj.weight", ROW_MATMUL, 1, DIM_HIDDEN, DIM_GDN_VALUE),
-};
-
-#define DENSE(name, axis, ...)                                                                     \
-    {                                                                                              \
-        "mlp." name, COMPONENT_DENSE_MLP, ROW_MATMUL, axis, DIM_ONE,                               \
-        {                                                                                          \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-static const struct tensor_row dense_rows[] = {
-    DENSE("gate_proj.weight", 0, DIM_DENSE, DIM_HIDDEN),
-    DENSE("up_proj.weight", 0, DIM_DENSE, DIM_HIDDEN),
-    DENSE("down_proj.weight", 1, DIM_HIDDEN, DIM_DENSE),
-};
-
-#define SHARED(name, axis, when, ...)                                                              \
-    {                                                                                              \
-        "mlp." name, COMPONENT_SHARED_EXPERT, ROW_MATMUL, axis, when,                              \
-        {                                                                                          \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-#define EXPERT(name, axis, when, ...)                                                              \
-    {                                                                                              \
-        "mlp.experts." name, COMPONENT_EXPERTS, ROW_MATMUL | ROW_EXPERT, axis, when,               \
-        {                                                                                          \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-static const struct tensor_row moe_rows[] = {
-    { "mlp.gate.weight", COMPONENT_ROUTER, ROW_MATMUL, -1, DIM_ONE, { DIM_EXPERTS, DIM_HIDDEN } },
-    SHARED("shared_expert.gate_proj.weight", 0, DIM_SHARED, DIM_SHARED, DIM_HIDDEN),
-    SHARED("shared_expert.up_proj.weight", 0, DIM_SHARED, DIM_SHARED, DIM_HIDDEN),
-    SHARED("shared_expert.down_proj.weight", 1, DIM_SHARED, DIM_HIDDEN, DIM_SHARED),
-    SHARED("shared_expert_gate.weight", -1, DIM_SHARED_GATE, DIM_ONE, DIM_HIDDEN),
-    EXPERT("{e}.gate_proj.weight", 0, DIM_SEPARATE, DIM_EXPERT, DIM_HIDDEN),
-    EXPERT("{e}.up_proj.weight", 0, DIM_SEPARATE, DIM_EXPERT, DIM_HIDDEN),
-    EXPERT("{e}.down_proj.weight", 1, DIM_SEPARATE, DIM_HIDDEN, DIM_EXPERT),
-    EXPERT("gate_up_proj", 0, DIM_STACKED, DIM_EXPERT_PAIR, DIM_HIDDEN),
-    EXPERT("down_proj", 1, DIM_STACKED, DIM_HIDDEN, DIM_EXPERT),
-};
-
-/* The layer itself stands between the two halves: fc joins the hidden state and the next token's
- * embedding, each normed, before it. */
-static const struct tensor_row mtp_in_rows[] = {
-    { "fc.weight", COMPONENT_MTP, ROW_MATMUL, -1, DIM_MTP, { DIM_HIDDEN, DIM_HIDDEN_PAIR } },
-};
-static const struct tensor_row mtp_out_rows[] = {
-    { "norm.weight", COMPONENT_MTP, 0, -1, DIM_MTP, { DIM_HIDDEN } },
-    { "pre_fc_norm_embedding.weight", COMPONENT_MTP, 0, -1, DIM_MTP, { DIM_HIDDEN } },
-    { "pre_fc_norm_hidden.weight", COMPONENT_MTP, 0, -1, DIM_MTP, { DIM_HIDDEN } },
-};
-
-#define VISION(name, flags, ...)                                                                   \
-    {                                                                                              \
-        name, COMPONENT_VISION, flags, -1, DIM_VISION_WIDTH,                                       \
-        {                                                                                          \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-static const struct tensor_row vision_in_rows[] = {
-    VISION("patch_embed.proj.weight", ROW_MATMUL, DIM_VISION_WIDTH, DIM_VISION_CHANNELS,
-           DIM_VISION_TEMPORAL, DIM_VISION_PATCH, DIM_VISION_PATCH),
-    VISION("patch_embed.proj.bias", 0, DIM_VISION_WIDTH),
-    VISION("pos_embed.weight", 0, DIM_VISION_POSITIONS, DIM_VISION_WIDTH),
-};
-static const struct tensor_row vision_block_rows[] = {
-    VISION("norm1.weight", 0, DIM_VISION_WIDTH),
-    VISION("norm1.bias", 0, DIM_VISION_WIDTH),
-    VISION("norm2.weight", 0, DIM_VISION_WIDTH),
-    VISION("norm2.bias", 0, DIM_VISION_WIDTH),
-    VISION("attn.qkv.weight", ROW_MATMUL, DIM_VISION_QKV, DIM_VISION_WIDTH),
-    VISION("attn.qkv.bias", 0, DIM_VISION_QKV),
-    VISION("attn.proj.weight", ROW_MATMUL, DIM_VISION_WIDTH, DIM_VISION_WIDTH),
-    VISION("attn.proj.bias", 0, DIM_VISION_WIDTH),
-    VISION("mlp.linear_fc1.weight", ROW_MATMUL, DIM_VISION_MLP, DIM_VISION_WIDTH),
-    VISION("mlp.linear_fc1.bias", 0, DIM_VISION_MLP),
-    VISION("mlp.linear_fc2.weight", ROW_MATMUL, DIM_VISION_WIDTH, DIM_VISION_MLP),
-    VISION("mlp.linear_fc2.bias", 0, DIM_VISION_WIDTH),
-};
-static const struct tensor_row vision_out_rows[] = {
-    VISION("merger.norm.weight", 0, DIM_VISION_WIDTH),
-    VISION("merger.norm.bias", 0, DIM_VISION_WIDTH),
-    VISION("merger.linear_fc1.weight", ROW_MATMUL, DIM_VISION_MERGED, DIM_VISION_MERGED),
-    VISION("merger.linear_fc1.bias", 0, DIM_VISION_MERGED),
-    VISION("merger.linear_fc2.weight", ROW_MATMUL, DIM_HIDDEN, DIM_VISION_MERGED),
-    VISION("merger.linear_fc2.bias", 0, DIM_HIDDEN),
-};
-
-#define LIST(rows)                                                                                 \
-    {                                                                                              \
-        rows, sizeof(rows) / sizeof((rows)[0])                                                     \
-    }
-static const struct row_list row_lists[ROWS_COUNT] = {
-    [ROWS_EMBEDDING] = LIST(embedding_rows),
-    [ROWS_INPUT_NORM] = LIST(input_norm_rows),
-    [ROWS_GQA] = LIST(gqa_rows),
-    [ROWS_GDN] = LIST(gdn_rows),
-    [ROWS_POST_NORM] = LIST(post_norm_rows),
-    [ROWS_DENSE] = LIST(dense_rows),
-    [ROWS_MOE] = LIST(moe_rows),
-    [ROWS_FINAL_NORM] = LIST(final_norm_rows),
-    [ROWS_HEAD] = LIST(head_rows),
-    [ROWS_MTP_IN] = LIST(mtp_in_rows),
-    [ROWS_MTP_OUT] = LIST(mtp_out_rows),
-    [ROWS_VISION_IN] = LIST(vision_in_rows),
-    [ROWS_VISION_BLOCK] = LIST(vision_block_rows),
-    [ROWS_VISION_OUT] = LIST(vision_out_rows),
-};
+#include "base/model/row_table.h"
 
 struct row_list rows_of(enum row_group group)
 {
-    return row_lists[group];
+    return text_row_lists[group].count > 0 ? text_row_lists[group] : vision_row_lists[group];
 }
 
-enum row_group rows_of_mixer(enum mixer mixer)
+static const enum row_group mixer_groups[MIXER_COUNT] = {
+    [MIXER_GQA] = ROWS_GQA,
+    [MIXER_GDN] = ROWS_GDN,
+    [MIXER_LOCAL] = ROWS_GQA,
+    [MIXER_MLA] = ROWS_MLA,
+    [MIXER_DSA] = ROWS_MLA,
+    [MIXER_DSA_SHARED] = ROWS_MLA,
+    [MIXER_LIGHTNING] = ROWS_LIGHTNING,
+    [MIXER_MAMBA] = ROWS_MAMBA,
+};
+
+int rows_of_layer(enum mixer mixer, enum ffn ffn, enum row_group ret[LAYER_GROUPS])
 {
-    return mixer == MIXER_GDN ? ROWS_GDN : ROWS_GQA;
+    int count = 0;
+    if (mixer != MIXER_NONE) {
+        ret[count++] = ROWS_INPUT_NORM;
+        ret[count++] = mixer_groups[mixer];
+    }
+    if (mixer == MIXER_DSA)
+        ret[count++] = ROWS_INDEXER;
+    if (ffn != FFN_NONE) {
+        ret[count++] = ROWS_POST_NORM;
+        ret[count++] = ffn == FFN_MOE ? ROWS_MOE : ROWS_DENSE;
+    }
+    return count;
 }
 
-enum row_group rows_of_ffn(enum ffn ffn)
+int rows_of_vision(const struct vision *vision, struct vision_part ret[VISION_PARTS])
 {
-    return ffn == FFN_MOE ? ROWS_MOE : ROWS_DENSE;
+    int count = 0;
+    if (vision->depth == 0)
+        return 0;
+    if (vision->adapter_in > 0) {
+        ret[count++] = (struct vision_part){ ROWS_VISION_ADAPTED_IN, 1, NULL };
+        ret[count++] = (struct vision_part){ ROWS_VISION_ADAPTED_BLOCK, vision->depth,
+                                             "vision_model.model.layers" };
+        ret[count++] = (struct vision_part){ ROWS_VISION_ADAPTED_OUT, 1, NULL };
+        ret[count++] = (struct vision_part){ ROWS_VISION_PROJECTOR, 1, NULL };
+        return count;
+    }
+    ret[count++] = (struct vision_part){ ROWS_VISION_IN, 1, NULL };
+    ret[count++] = (struct vision_part){ ROWS_VISION_BLOCK, vision->depth, "blocks" };
+    ret[count++] = (struct vision_part){ ROWS_VISION_OUT, 1, NULL };
+    if (vision->deepstack > 0)
+        ret[count++] = (struct vision_part){ ROWS_VISION_DEEPSTACK, vision->deepstack,
+                                             "deepstack_merger_list" };
+    return count;
+}
+
+enum ffn model_mtp_ffn(const struct model *model)
+{
+    int layer = model->layers - 1;
+    while (layer > 0 && model->layer_ffn[layer] == FFN_NONE)
+        layer--;
+    return (enum ffn)model->layer_ffn[layer];
 }
 
 static uint64_t product(int a, int b)
@@ -192,37 +77,84 @@ static void dims_of_text(const struct model *m, uint64_t *size)
     size[DIM_HIDDEN_PAIR] = product(2, m->hidden);
     size[DIM_VOCAB] = (uint64_t)m->vocab;
     size[DIM_UNTIED] = !m->tied;
-    size[DIM_HEAD] = (uint64_t)m->gqa.head_dim;
-    size[DIM_QUERY] = product(m->gqa.heads, m->gqa.head_dim);
-    size[DIM_QUERY_GATED] = mul_sat(size[DIM_QUERY], m->gqa.output_gate ? 2 : 1);
-    size[DIM_KV] = product(m->gqa.kv_heads, m->gqa.head_dim);
-    size[DIM_QK_NORM] = m->gqa.qk_norm;
-    size[DIM_QKV_BIAS] = m->gqa.qkv_bias;
-    size[DIM_GDN_VALUE] = product(m->gdn.value_heads, m->gdn.value_dim);
-    size[DIM_GDN_CHANNELS] =
-        add_sat(mul_sat(2, product(m->gdn.key_heads, m->gdn.key_dim)), size[DIM_GDN_VALUE]);
-    size[DIM_GDN_VALUE_HEADS] = (uint64_t)m->gdn.value_heads;
-    size[DIM_GDN_VALUE_DIM] = (uint64_t)m->gdn.value_dim;
-    size[DIM_GDN_CONV] = (uint64_t)m->gdn.conv_width;
     size[DIM_DENSE] = (uint64_t)m->dense_width;
+    size[DIM_GATED] = !m->mlp_ungated;
     size[DIM_MTP] = (uint64_t)m->mtp_layers;
 }
 
-static void dims_of_experts(const struct model *m, uint64_t *size)
+static void dims_of_softmax(const struct model *m, uint64_t *size)
 {
-    const struct model_family *family = model_family_find(m->architecture);
-    size[DIM_STACKED] = family != NULL && family->stacked_experts;
-    size[DIM_SEPARATE] = !size[DIM_STACKED];
-    size[DIM_EXPERTS] = (uint64_t)m->moe.experts;
-    size[DIM_EXPERT] = (uint64_t)m->moe.width;
-    size[DIM_EXPERT_PAIR] = product(2, m->moe.width);
-    size[DIM_SHARED] = (uint64_t)m->moe.shared_width;
-    size[DIM_SHARED_GATE] = m->moe.shared_gate;
+    const struct gqa *gqa = &m->gqa;
+    const struct mla *mla = &m->mla;
+    size[DIM_HEADS] = (uint64_t)gqa->heads;
+    size[DIM_HEAD] = (uint64_t)gqa->head_dim;
+    size[DIM_QUERY] = product(gqa->heads, gqa->head_dim);
+    size[DIM_QUERY_GATED] = mul_sat(size[DIM_QUERY], gqa->output_gate ? 2 : 1);
+    size[DIM_KV] = product(gqa->kv_heads, gqa->head_dim);
+    size[DIM_QK_NORM] = gqa->qk_norm;
+    size[DIM_QK_NORM_WIDE] = gqa->qk_norm_wide;
+    size[DIM_QKV_BIAS] = gqa->qkv_bias;
+    size[DIM_OUTPUT_BIAS] = gqa->output_bias;
+    size[DIM_SINKS] = gqa->sinks;
+    size[DIM_MLA_QUERY_LATENT] = (uint64_t)mla->q_rank;
+    size[DIM_MLA_DIRECT] = mla->q_rank == 0;
+    size[DIM_MLA_LATENT] = (uint64_t)mla->kv_rank;
+    size[DIM_MLA_DOWN] = add_sat((uint64_t)mla->kv_rank, (uint64_t)mla->rope_dim);
+    size[DIM_MLA_VALUE] = product(gqa->heads, mla->value_dim);
+    size[DIM_MLA_EXPAND] = add_sat(product(gqa->heads, mla->nope_dim), size[DIM_MLA_VALUE]);
+    size[DIM_INDEX_HEADS] = (uint64_t)m->indexer.heads;
+    size[DIM_INDEX_KEY] = (uint64_t)m->indexer.dim;
+    size[DIM_INDEX_QUERY] = product(m->indexer.heads, m->indexer.dim);
+    size[DIM_INDEX_INPUT] = (uint64_t)(mla->q_rank > 0 ? mla->q_rank : m->hidden);
+}
+
+static void dims_of_linear(const struct model *m, bool joint, uint64_t *size)
+{
+    const struct mamba *mamba = &m->mamba;
+    size[DIM_GDN_VALUE] = product(m->gdn.value_heads, m->gdn.value_dim);
+    size[DIM_GDN_CHANNELS] =
+        add_sat(mul_sat(2, product(m->gdn.key_heads, m->gdn.key_dim)), size[DIM_GDN_VALUE]);
+    size[DIM_GDN_QKVZ] = add_sat(size[DIM_GDN_CHANNELS], size[DIM_GDN_VALUE]);
+    size[DIM_GDN_VALUE_HEADS] = (uint64_t)m->gdn.value_heads;
+    size[DIM_GDN_PAIR] = product(2, m->gdn.value_heads);
+    size[DIM_GDN_VALUE_DIM] = (uint64_t)m->gdn.value_dim;
+    size[DIM_GDN_CONV] = (uint64_t)m->gdn.conv_width;
+    size[DIM_GDN_JOINT] = joint;
+    size[DIM_GDN_APART] = !joint;
+    size[DIM_LIGHTNING] = product(m->lightning.heads, m->lightning.head_dim);
+    size[DIM_LIGHTNING_QKV] = mul_sat(3, size[DIM_LIGHTNING]);
+    size[DIM_MAMBA_INNER] = product(mamba->heads, mamba->head_dim);
+    size[DIM_MAMBA_CHANNELS] =
+        add_sat(size[DIM_MAMBA_INNER], mul_sat(2, product(mamba->groups, mamba->state)));
+    size[DIM_MAMBA_HEADS] = (uint64_t)mamba->heads;
+    size[DIM_MAMBA_IN] =
+        add_sat(add_sat(size[DIM_MAMBA_CHANNELS], size[DIM_MAMBA_INNER]), size[DIM_MAMBA_HEADS]);
+    size[DIM_MAMBA_CONV] = (uint64_t)mamba->conv_width;
+}
+
+static void dims_of_experts(const struct model *m, bool stacked, bool in_out, uint64_t *size)
+{
+    const struct moe *moe = &m->moe;
+    size[DIM_STACKED] = stacked && !in_out;
+    size[DIM_STACKED_IN_OUT] = stacked && in_out;
+    size[DIM_SEPARATE] = !stacked;
+    size[DIM_SEPARATE_GATE] = !stacked && !m->mlp_ungated;
+    size[DIM_EXPERTS] = (uint64_t)moe->experts;
+    size[DIM_EXPERT] = (uint64_t)moe->width;
+    size[DIM_EXPERT_PAIR] = product(m->mlp_ungated ? 1 : 2, moe->width);
+    size[DIM_LATENT] = (uint64_t)moe->latent;
+    size[DIM_ROUTED] = (uint64_t)model_routed_width(m);
+    size[DIM_ROUTER_BIAS] = moe->router_bias;
+    size[DIM_EXPERT_BIAS] = moe->expert_bias;
+    size[DIM_SHARED] = (uint64_t)moe->shared_width;
+    size[DIM_SHARED_GATED] = m->mlp_ungated ? 0 : (uint64_t)moe->shared_width;
+    size[DIM_SHARED_SCALAR] = moe->shared_gate;
 }
 
 static void dims_of_vision(const struct vision *v, uint64_t *size)
 {
-    size[DIM_VISION_WIDTH] = v->depth > 0 ? (uint64_t)v->width : 0;
+    bool there = v->depth > 0;
+    size[DIM_VISION_WIDTH] = there ? (uint64_t)v->width : 0;
     size[DIM_VISION_QKV] = product(3, v->width);
     size[DIM_VISION_MLP] = (uint64_t)v->mlp_width;
     size[DIM_VISION_MERGED] = mul3_sat((uint64_t)v->width, (uint64_t)v->merge, (uint64_t)v->merge);
@@ -230,13 +162,23 @@ static void dims_of_vision(const struct vision *v, uint64_t *size)
     size[DIM_VISION_CHANNELS] = (uint64_t)v->in_channels;
     size[DIM_VISION_TEMPORAL] = (uint64_t)v->temporal_patch;
     size[DIM_VISION_PATCH] = (uint64_t)v->patch;
+    size[DIM_VISION_FLAT] =
+        mul3_sat((uint64_t)v->in_channels, (uint64_t)v->patch, (uint64_t)v->patch);
+    size[DIM_VISION_FINAL_NORM] = there && v->final_norm;
+    size[DIM_VISION_ADAPTER_IN] = (uint64_t)v->adapter_in;
+    size[DIM_VISION_ADAPTER_OUT] = (uint64_t)v->adapter_out;
 }
 
 void dims_of(const struct model *model, struct dims *ret)
 {
+    const struct model_family *family = model_family_find(model->architecture);
+    const struct name_style *names = family != NULL ? family->names : NULL;
     *ret = (struct dims){ { 0 } };
     dims_of_text(model, ret->size);
-    dims_of_experts(model, ret->size);
+    dims_of_softmax(model, ret->size);
+    dims_of_linear(model, names != NULL && names->delta_joint, ret->size);
+    dims_of_experts(model, family != NULL && family->stacked_experts,
+                    names != NULL && names->experts_in_out, ret->size);
     dims_of_vision(&model->vision, ret->size);
 }
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NAMES = 64, NAME_BYTES = 48 };
+enum { MAX_NAMES = 128, NAME_BYTES = 48 };
 
 static bool field_is(const struct model_field *field, const char *name)
 {

@@ -1,8 +1,10 @@
 #include "base/model/tensor.h"
 
 #include "base/model/row.h"
+#include "base/text.h"
 
 #include <stdio.h>
+#include <string.h>
 
 const char *const component_names[COMPONENT_COUNT] = {
     "embedding", "head",          "norms",     "attention", "linear_attention", "indexer", "router",
@@ -11,11 +13,27 @@ const char *const component_names[COMPONENT_COUNT] = {
 
 struct walk {
     const struct model *model;
+    const struct name_style *names;
     const char *trunk; /* prefix of the text trunk's names */
     struct dims dims;
     int (*visit)(const struct tensor *tensor, void *context);
     void *context;
 };
+
+/* The family's own name for what a row calls `name`. */
+static void put_name(const struct name_style *names, const char *prefix, const char *name,
+                     struct tensor *ret)
+{
+    for (size_t i = 0; i < names->rename_count; i++) {
+        size_t length = strlen(names->renames[i].from);
+        if (strncmp(name, names->renames[i].from, length) != 0)
+            continue;
+        (void)snprintf(ret->name, sizeof ret->name, "%s%s%s", prefix, names->renames[i].to,
+                       name + length);
+        return;
+    }
+    (void)snprintf(ret->name, sizeof ret->name, "%s%s", prefix, name);
+}
 
 static void fill_tensor(const struct walk *walk, const struct tensor_row *row, const char *prefix,
                         int unit, struct tensor *ret)
@@ -23,7 +41,7 @@ static void fill_tensor(const struct walk *walk, const struct tensor_row *row, c
     *ret = (struct tensor){ .component = row->component, .unit = unit, .tp_axis = row->tp_axis };
     if (unit == UNIT_MTP)
         ret->component = COMPONENT_MTP;
-    (void)snprintf(ret->name, sizeof ret->name, "%s%s", prefix, row->name);
+    put_name(walk->names, prefix, row->name, ret);
     ret->mesh = (row->flags & ROW_EXPERT) != 0 ? MESH_EXPERT : MESH_DENSE;
     ret->copies = ret->mesh == MESH_EXPERT ? walk->dims.size[DIM_EXPERTS] : 1;
     ret->matmul = (row->flags & ROW_MATMUL) != 0;
@@ -50,9 +68,9 @@ static int walk_rows(const struct walk *walk, enum row_group group, const char *
 static int walk_layer(const struct walk *walk, enum mixer mixer, enum ffn ffn, const char *prefix,
                       int unit)
 {
-    const enum row_group groups[] = { ROWS_INPUT_NORM, rows_of_mixer(mixer), ROWS_POST_NORM,
-                                      rows_of_ffn(ffn) };
-    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+    enum row_group groups[LAYER_GROUPS];
+    int count = rows_of_layer(mixer, ffn, groups);
+    for (int i = 0; i < count; i++) {
         int stop = walk_rows(walk, groups[i], prefix, unit);
         if (stop != 0)
             return stop;
@@ -60,51 +78,124 @@ static int walk_layer(const struct walk *walk, enum mixer mixer, enum ffn ffn, c
     return 0;
 }
 
+/* A tensor outside the layers under its family's own name: the trunk's prefix and the row's name
+ * unless the family says otherwise. */
+static int walk_single(const struct walk *walk, enum row_group group, const char *whole,
+                       const char *prefix, int unit)
+{
+    struct tensor tensor;
+    struct row_list list = rows_of(group);
+    if (whole == NULL)
+        return walk_rows(walk, group, prefix, unit);
+    if (walk->dims.size[list.rows[0].when] == 0)
+        return 0;
+    fill_tensor(walk, &list.rows[0], "", unit, &tensor);
+    (void)snprintf(tensor.name, sizeof tensor.name, "%s", whole);
+    return walk->visit(&tensor, walk->context);
+}
+
 static int walk_trunk(const struct walk *walk)
 {
     const struct model *model = walk->model;
     char prefix[64];
-    int stop = walk_rows(walk, ROWS_EMBEDDING, walk->trunk, UNIT_EMBEDDING);
+    int stop =
+        walk_single(walk, ROWS_EMBEDDING, walk->names->embedding, walk->trunk, UNIT_EMBEDDING);
     for (int i = 0; i < model->layers && stop == 0; i++) {
         (void)snprintf(prefix, sizeof prefix, "%slayers.%d.", walk->trunk, i);
         stop = walk_layer(walk, (enum mixer)model->layer_mixer[i], (enum ffn)model->layer_ffn[i],
                           prefix, i);
     }
     if (stop == 0)
-        stop = walk_rows(walk, ROWS_FINAL_NORM, walk->trunk, UNIT_HEAD);
-    return stop != 0 ? stop : walk_rows(walk, ROWS_HEAD, "", UNIT_HEAD);
+        stop = walk_single(walk, ROWS_FINAL_NORM, walk->names->final_norm, walk->trunk, UNIT_HEAD);
+    return stop != 0 ? stop : walk_single(walk, ROWS_HEAD, walk->names->head, "", UNIT_HEAD);
 }
 
-/* A prediction layer is a softmax-attention layer with the trunk's kind of feed-forward half. */
+/* Prediction layers that follow the trunk's, each with a join of its own. */
+static int walk_mtp_layers(const struct walk *walk)
+{
+    const struct model *model = walk->model;
+    char prefix[64];
+    int stop = 0;
+    for (int i = 0; i < model->mtp_layers && stop == 0; i++) {
+        (void)snprintf(prefix, sizeof prefix, "%slayers.%d.", walk->trunk, model->layers + i);
+        stop = walk_rows(walk, ROWS_MTP_IN, prefix, UNIT_MTP);
+        if (stop == 0)
+            stop = walk_layer(walk, model_mtp_mixer(model), model_mtp_ffn(model), prefix, UNIT_MTP);
+        if (stop == 0)
+            stop = walk_rows(walk, ROWS_MTP_OUT, prefix, UNIT_MTP);
+    }
+    return stop;
+}
+
+static int walk_mtp_halves(const struct walk *walk, int index)
+{
+    char prefix[64];
+    (void)snprintf(prefix, sizeof prefix, "mtp.layers.%d.", 2 * index);
+    int stop = walk_layer(walk, model_mtp_mixer(walk->model), FFN_NONE, prefix, UNIT_MTP);
+    (void)snprintf(prefix, sizeof prefix, "mtp.layers.%d.", 2 * index + 1);
+    if (stop == 0)
+        stop = walk_layer(walk, MIXER_NONE, model_mtp_ffn(walk->model), prefix, UNIT_MTP);
+    return stop;
+}
+
+/* A prediction layer has attention of the full kind and the trunk's kind of feed-forward half. */
 static int walk_mtp(const struct walk *walk)
 {
     const struct model *model = walk->model;
-    enum ffn ffn = (enum ffn)model->layer_ffn[model->layers - 1];
     char prefix[64];
+    if (walk->names->mtp_in_layers)
+        return walk_mtp_layers(walk);
     int stop = walk_rows(walk, ROWS_MTP_IN, "mtp.", UNIT_MTP);
     for (int i = 0; i < model->mtp_layers && stop == 0; i++) {
         (void)snprintf(prefix, sizeof prefix, "mtp.layers.%d.", i);
-        stop = walk_layer(walk, MIXER_GQA, ffn, prefix, UNIT_MTP);
+        stop = walk->names->halves ? walk_mtp_halves(walk, i)
+                                   : walk_layer(walk, model_mtp_mixer(model), model_mtp_ffn(model),
+                                                prefix, UNIT_MTP);
     }
     return stop != 0 ? stop : walk_rows(walk, ROWS_MTP_OUT, "mtp.", UNIT_MTP);
 }
 
+static const char *vision_prefix(const struct name_style *names, enum row_group group)
+{
+    if ((group == ROWS_VISION_PROJECTOR || group == ROWS_VISION_OUT) && names->projector != NULL)
+        return names->projector;
+    return names->vision != NULL ? names->vision : "model.visual.";
+}
+
+static const char *block_prefix(const struct name_style *names, const struct vision_part *part)
+{
+    if (part->group == ROWS_VISION_BLOCK && names->vision_blocks != NULL)
+        return names->vision_blocks;
+    return part->prefix;
+}
+
 static int walk_vision(const struct walk *walk)
 {
-    char prefix[64];
-    int stop = walk_rows(walk, ROWS_VISION_IN, "model.visual.", UNIT_VISION);
-    for (int i = 0; i < walk->model->vision.depth && stop == 0; i++) {
-        (void)snprintf(prefix, sizeof prefix, "model.visual.blocks.%d.", i);
-        stop = walk_rows(walk, ROWS_VISION_BLOCK, prefix, UNIT_VISION);
+    struct vision_part parts[VISION_PARTS];
+    int count = rows_of_vision(&walk->model->vision, parts), stop = 0;
+    for (int i = 0; i < count; i++) {
+        for (int j = 0; j < parts[i].times && stop == 0; j++) {
+            char prefix[80];
+            size_t used = 0;
+            text_append(prefix, sizeof prefix, &used, "%s",
+                        vision_prefix(walk->names, parts[i].group));
+            if (parts[i].prefix != NULL)
+                text_append(prefix, sizeof prefix, &used, "%s.%d.",
+                            block_prefix(walk->names, &parts[i]), j);
+            stop = walk_rows(walk, parts[i].group, prefix, UNIT_VISION);
+        }
     }
-    return stop != 0 ? stop : walk_rows(walk, ROWS_VISION_OUT, "model.visual.", UNIT_VISION);
+    return stop;
 }
 
 int model_tensors(const struct model *model,
                   int (*visit)(const struct tensor *tensor, void *context), void *context)
 {
+    static const struct name_style plain = { 0 };
     const struct model_family *family = model_family_find(model->architecture);
+    bool styled = family != NULL && family->names != NULL;
     struct walk walk = { .model = model,
+                         .names = styled ? family->names : &plain,
                          .trunk = family != NULL ? family->tensor_prefix : "model.",
                          .visit = visit,
                          .context = context };

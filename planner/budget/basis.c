@@ -18,12 +18,13 @@ static bool some_backend_runs(const struct budget_input *in)
     return false;
 }
 
-static bool has_delta_net(const struct model *m)
+/* Mixers, or halves alone, whose tables no executor confirms. */
+static bool has_assumed_layers(const struct model *m)
 {
     for (int i = 0; i < m->layers; i++)
-        if (m->layer_mixer[i] == MIXER_GDN)
+        if (m->layer_mixer[i] != MIXER_GQA || m->layer_ffn[i] == FFN_NONE)
             return true;
-    return false;
+    return m->mlp_ungated;
 }
 
 /* What in a layout no backend runs decides which items rest on it. */
@@ -41,13 +42,13 @@ static bool rests_on_assumption(const struct budget_input *in, enum item item)
         return (p->offload & OFFLOAD_OPTIMIZER) || in->model->mtp_trained ||
                in->model->vision_trained;
     case ITEM_CHECKPOINTS:
-        return staged || (p->offload & OFFLOAD_CHECKPOINTS);
+        return staged || (p->offload & OFFLOAD_CHECKPOINTS) || in->model->indexer.heads > 0;
     case ITEM_INPUTS:
     case ITEM_PIPELINE_BUFFERS:
         return staged;
     case ITEM_LAYER_WORKING:
     case ITEM_LAYER_SAVED:
-        return split || has_delta_net(in->model);
+        return split || has_assumed_layers(in->model);
     case ITEM_GATHERED_WEIGHTS:
     case ITEM_GATHERED_GRADIENTS:
         return staged || p->comm_streams > 1 || p->sharding == SHARDING_ZERO2;
@@ -56,7 +57,8 @@ static bool rests_on_assumption(const struct budget_input *in, enum item item)
     case ITEM_DISPATCH_SEND:
     case ITEM_DISPATCH_RECV:
     case ITEM_EXPERT_WORKING:
-        return split || l->etp > 1 || p->moe != MOE_PLAIN;
+        return split || l->etp > 1 || p->moe != MOE_PLAIN || in->model->moe.latent > 0 ||
+               in->model->mlp_ungated;
     case ITEM_LOGITS:
     case ITEM_LOSS_WORKING:
         return split || p->loss == LOSS_RING_DTP;

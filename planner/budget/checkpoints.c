@@ -43,6 +43,41 @@ static void offload_init(const struct primitives *p, uint64_t all, struct in_fli
     ret->device_limit = stay < all ? stay : all;
 }
 
+/* Layers with an indexer of their own among `count` from layer `first` on. */
+static uint64_t indexers(const struct model *m, int first, int count)
+{
+    uint64_t found = 0;
+    for (int i = first; i < first + count && i < m->layers; i++)
+        found += m->layer_mixer[i] == MIXER_DSA;
+    return found;
+}
+
+/* Which keys an indexer chose is saved where its layer is recomputed: later layers may use it, and
+ * to choose again would cost more. */
+static void choices_init(const struct budget_input *in, int stage, struct in_flight *ret)
+{
+    const struct layout *l = &in->choices->layout;
+    ret->choices = 0;
+    ret->first = 0;
+    if (in->model->indexer.heads == 0 || ret->recomputed == 0)
+        return;
+    for (int i = 0; i < stage; i++)
+        ret->first += l->stage_layers[i];
+    ret->choices = arena_bytes(mul_sat(local_tokens(in), (uint64_t)in->model->indexer.top_k), 4);
+}
+
+uint64_t checkpoint_bytes(const struct budget_input *in, const struct in_flight *f, int layers)
+{
+    uint64_t held = mul_sat(add_sat(f->other_layers, (uint64_t)layers), f->checkpoint);
+    if (f->choices == 0)
+        return held;
+    int recomputed = layers < f->recomputed ? layers : f->recomputed;
+    uint64_t all = indexers(in->model, f->first, f->recomputed);
+    uint64_t others = div_up(mul_sat(f->other_layers, all), (uint64_t)f->layers);
+    uint64_t choices = add_sat(indexers(in->model, f->first, recomputed), others);
+    return add_sat(held, mul_sat(choices, f->choices));
+}
+
 void in_flight_counts(const struct budget_input *in, int stage, int stage_layers,
                       struct in_flight *ret)
 {
@@ -51,9 +86,10 @@ void in_flight_counts(const struct budget_input *in, int stage, int stage_layers
     ret->micro_batches = held_micro_batches(l, stage);
     ret->micro_batches = ret->micro_batches < 1 ? 1 : ret->micro_batches;
     ret->other_layers = all > layers ? all - layers : 0;
+    ret->layers = stage_layers;
     ret->recomputed = recomputed_layers(&in->choices->primitives, stage_layers);
-    offload_init(&in->choices->primitives,
-                 mul_sat(add_sat(ret->other_layers, layers), ret->checkpoint), ret);
+    choices_init(in, stage, ret);
+    offload_init(&in->choices->primitives, checkpoint_bytes(in, ret, stage_layers), ret);
 }
 
 void in_flight_init(const struct budget_input *in, const struct stage *stage, struct in_flight *ret)

@@ -10,6 +10,9 @@ struct view {
     uint64_t cp, tokens;     /* ranks, local tokens */
     uint64_t heads, kv, dim; /* query and key heads of this rank of tp */
     uint64_t query, key;     /* Q, K */
+    uint64_t value, out;     /* widths of values and of attention's output */
+    uint64_t block;          /* what a ring passes on, a token: keys and values, or latents */
+    uint64_t made;           /* keys and values made from a block of latents, a token */
 };
 
 static struct view view_of(const struct budget_input *in)
@@ -20,8 +23,31 @@ static struct view view_of(const struct budget_input *in)
     v.heads = div_up((uint64_t)g->heads, (uint64_t)l->tp);
     v.kv = div_up((uint64_t)g->kv_heads, (uint64_t)l->tp);
     v.dim = (uint64_t)g->head_dim;
-    v.query = v.heads * v.dim;
-    v.key = v.kv * v.dim;
+    v.query = v.out = v.heads * v.dim;
+    v.key = v.value = v.kv * v.dim;
+    v.block = 2 * v.key;
+    return v;
+}
+
+/* Through latents: expanded heads are exchanged, latents circulate and are expanded a block of
+ * heads at a time. The sparse form exchanges absorbed queries and gathers its one key head. */
+static struct view latent_view(const struct budget_input *in, enum mixer mixer)
+{
+    const struct mla *mla = &in->model->mla;
+    struct view v = view_of(in);
+    uint64_t latent = (uint64_t)mla->kv_rank, key = latent + (uint64_t)mla->rope_dim;
+    v.value = v.out = v.heads * (uint64_t)mla->value_dim;
+    v.block = key;
+    if (mixer == MIXER_MLA) {
+        v.made =
+            latent_head_block(in) * (uint64_t)(2 * mla->nope_dim + mla->rope_dim + mla->value_dim);
+        return v;
+    }
+    v.kv = 1;
+    v.query = v.heads * key;
+    v.out = v.heads * latent;
+    v.dim = v.key = key;
+    v.value = latent;
     return v;
 }
 
@@ -30,8 +56,9 @@ static struct view view_of(const struct budget_input *in)
 static void ulysses(const struct view *v, uint64_t ranks, struct context_bytes *ret)
 {
     uint64_t kv = v->kv > ranks ? v->kv : ranks;
-    uint64_t qkv = mul3_sat(2, v->tokens, add_sat(v->query, 2 * kv * v->dim));
-    uint64_t o = mul3_sat(2, v->tokens, v->query);
+    uint64_t keys = (v->key + v->value) / v->kv * kv;
+    uint64_t qkv = mul3_sat(2, v->tokens, add_sat(v->query, keys));
+    uint64_t o = mul3_sat(2, v->tokens, v->out);
     ret->forward = add_sat(qkv, o);
     ret->backward = add_sat(mul_sat(2, qkv), mul_sat(2, o));
 }
@@ -40,10 +67,12 @@ static void ulysses(const struct view *v, uint64_t ranks, struct context_bytes *
  * blocks' gradients circulate in fp32, and dQ adds up in fp32. */
 static void ring(const struct view *v, struct context_bytes *ret)
 {
-    uint64_t block = mul3_sat(4, v->key, v->tokens);
-    ret->forward = add_sat(mul_sat(2, block), mul3_sat(4, v->tokens, v->query + v->heads));
+    uint64_t block = mul3_sat(2, v->block, v->tokens), made = mul3_sat(2, v->made, v->tokens);
+    ret->forward = add_sat(mul_sat(2, block), mul3_sat(4, v->tokens, v->out + v->heads));
     ret->backward =
         add_sat(add_sat(mul_sat(2, block), mul_sat(4, block)), mul3_sat(4, v->tokens, v->query));
+    ret->forward = add_sat(ret->forward, made);
+    ret->backward = add_sat(ret->backward, mul_sat(2, made));
 }
 
 /* Ulysses over as many ranks as there are key heads, a ring over the rest. */
@@ -81,10 +110,31 @@ static uint64_t attention_workspace(const struct budget_input *in, const struct 
     return v->heads == v->kv ? dq : add_sat(dq, mul3_sat(4, query, keys));
 }
 
-static void softmax_context(const struct budget_input *in, struct context_bytes *ret)
+/* The same for heads with keys of their own. Over gathered latents a block of heads at a time, keys
+ * and values at their widths. */
+static uint64_t latent_workspace(const struct budget_input *in, const struct view *v)
 {
-    struct view v = view_of(in);
-    ret->workspace = attention_workspace(in, &v);
+    enum context context = in->choices->primitives.context;
+    uint64_t keys = mul_sat((uint64_t)in->choices->layout.micro_batch, in->seq_tokens);
+    uint64_t block = latent_head_block(in);
+    if (in->hardware->host)
+        return mul3_sat(8, in->seq_tokens, v->dim);
+    if (context != CONTEXT_ALLGATHER_KV || v->cp == 1)
+        return add_sat(mul3_sat(4, v->query, v->tokens), LIBRARY_BYTES);
+    uint64_t dq = mul3_sat(2, block * v->dim, v->tokens);
+    uint64_t pair = v->dim + (uint64_t)in->model->mla.value_dim;
+    return add_sat(add_sat(dq, LIBRARY_BYTES), mul3_sat(2, block * pair, keys));
+}
+
+/* The sparse form has fp32 sums of its own in the liveness tables and no library's workspace. */
+static void softmax_context(const struct budget_input *in, enum mixer mixer,
+                            struct context_bytes *ret)
+{
+    struct view v = mixer_is_latent(mixer) ? latent_view(in, mixer) : view_of(in);
+    if (mixer == MIXER_MLA)
+        ret->workspace = latent_workspace(in, &v);
+    else if (!mixer_is_latent(mixer))
+        ret->workspace = attention_workspace(in, &v);
     if (v.cp == 1)
         return;
     switch (in->choices->primitives.context) {
@@ -104,37 +154,72 @@ static void softmax_context(const struct budget_input *in, struct context_bytes 
     }
 }
 
-/* head_split: q, k, v, the two scalars and o a second time in head layout. state_pass: the states
- * (fp32) and transitions that ranks hand on, the convolution's halo, and hidden states reordered
- * from zig-zag to sequence order and back. */
-static void linear_context(const struct budget_input *in, struct context_bytes *ret)
+/* Linear attention, after tensor parallelism: what enters the recurrence and leaves it, a token;
+ * the state; what one rank hands on of it beside; what a convolution sees of the tokens before. */
+struct recurrence {
+    uint64_t in_bytes, out_bytes; /* a token */
+    uint64_t state, transition;   /* elements, fp32 */
+    uint64_t halo;                /* elements, bf16 */
+};
+
+static struct recurrence delta_recurrence(const struct gdn *g, uint64_t tp)
+{
+    uint64_t heads = (uint64_t)g->value_heads / tp, key = (uint64_t)g->key_dim;
+    uint64_t value = heads * (uint64_t)g->value_dim;
+    uint64_t conv = 2 * ((uint64_t)g->key_heads / tp) * key + value;
+    return (struct recurrence){ 2 * conv + 4 * heads, 2 * value, value * key, heads * key * key,
+                                mul_sat((uint64_t)g->conv_width, conv) };
+}
+
+/* Decay is one number a head. */
+static struct recurrence lightning_recurrence(const struct lightning *g, uint64_t tp)
+{
+    uint64_t heads = (uint64_t)g->heads / tp, width = heads * (uint64_t)g->head_dim;
+    return (struct recurrence){ 6 * width, 2 * width, width * (uint64_t)g->head_dim, heads, 0 };
+}
+
+static struct recurrence mamba_recurrence(const struct mamba *m, uint64_t tp)
+{
+    uint64_t heads = (uint64_t)m->heads / tp, inner = heads * (uint64_t)m->head_dim;
+    uint64_t channels = inner + 2 * ((uint64_t)m->groups / tp) * (uint64_t)m->state;
+    return (struct recurrence){ 2 * channels + 4 * heads, 2 * inner, inner * (uint64_t)m->state,
+                                heads, mul_sat((uint64_t)m->conv_width, channels) };
+}
+
+static struct recurrence recurrence_of(const struct model *m, enum mixer mixer, uint64_t tp)
+{
+    if (mixer == MIXER_LIGHTNING)
+        return lightning_recurrence(&m->lightning, tp);
+    return mixer == MIXER_MAMBA ? mamba_recurrence(&m->mamba, tp) : delta_recurrence(&m->gdn, tp);
+}
+
+/* head_split: what enters and leaves the recurrence a second time in head layout. state_pass: the
+ * states (fp32) and transitions that ranks hand on, the convolution's halo, and hidden states
+ * reordered from zig-zag to sequence order and back. */
+static void linear_context(const struct budget_input *in, enum mixer mixer,
+                           struct context_bytes *ret)
 {
     const struct layout *l = &in->choices->layout;
-    const struct gdn *g = &in->model->gdn;
     if (l->cp == 1)
         return;
-    uint64_t tp = (uint64_t)l->tp, tokens = local_tokens(in), heads = (uint64_t)g->value_heads / tp;
-    uint64_t value = heads * (uint64_t)g->value_dim, key_dim = (uint64_t)g->key_dim;
-    uint64_t conv = 2 * ((uint64_t)g->key_heads / tp) * key_dim + value;
+    struct recurrence r = recurrence_of(in->model, mixer, (uint64_t)l->tp);
+    uint64_t batch = (uint64_t)l->micro_batch;
     if (in->choices->primitives.linear_context == LINEAR_CONTEXT_HEAD_SPLIT) {
-        uint64_t in_bytes = mul_sat(tokens, 2 * conv + 4 * heads);
-        ret->forward = add_sat(in_bytes, mul3_sat(2, tokens, value));
-        ret->backward = mul_sat(2, ret->forward);
+        ret->forward = mul_sat(local_tokens(in), r.in_bytes + r.out_bytes);
     } else if (in->choices->primitives.linear_context == LINEAR_CONTEXT_STATE_PASS) {
-        uint64_t states = mul_sat(8 * (uint64_t)l->micro_batch, value * key_dim);
-        uint64_t transitions = mul_sat(8 * (uint64_t)l->micro_batch, heads * key_dim * key_dim);
-        uint64_t halo = mul3_sat(2 * (uint64_t)l->micro_batch, (uint64_t)g->conv_width, conv);
+        uint64_t states = mul_sat(8 * batch, r.state), moved = mul_sat(8 * batch, r.transition);
+        uint64_t halo = mul_sat(2 * batch, r.halo);
         uint64_t reorder = mul3_sat(4, norm_tokens(in), (uint64_t)in->model->hidden);
-        ret->forward = add_sat(add_sat(states, transitions), add_sat(halo, reorder));
-        ret->backward = mul_sat(2, ret->forward);
+        ret->forward = add_sat(add_sat(states, moved), add_sat(halo, reorder));
     }
+    ret->backward = mul_sat(2, ret->forward);
 }
 
 void context_bytes(const struct budget_input *in, enum mixer mixer, struct context_bytes *ret)
 {
     *ret = (struct context_bytes){ 0 };
-    if (mixer == MIXER_GQA)
-        softmax_context(in, ret);
-    else
-        linear_context(in, ret);
+    if (mixer_is_softmax(mixer))
+        softmax_context(in, mixer, ret);
+    else if (mixer_is_linear(mixer))
+        linear_context(in, mixer, ret);
 }

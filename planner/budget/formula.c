@@ -58,17 +58,21 @@ static void checkpoints_text(const struct text *t)
 {
     struct stage s;
     struct in_flight f;
-    char tokens[COUNT_TEXT], layers[COUNT_TEXT];
+    char tokens[COUNT_TEXT], layers[COUNT_TEXT], choices[80] = "";
     stage_init(t->in, t->rank->stage, &s);
     in_flight_init(t->in, &s, &f);
     uint64_t held = add_sat(f.other_layers, (uint64_t)s.layers);
+    if (f.choices > 0)
+        (void)snprintf(choices, sizeof choices,
+                       ", and 4 B x %d chosen keys in layers with indexers",
+                       t->in->model->indexer.top_k);
     if (t->item == ITEM_INPUTS)
         (void)snprintf(t->ret, t->size, "8 B x %s tokens x %d micro-batches",
                        count(tokens, local_tokens(t->in)), f.micro_batches);
     else
-        (void)snprintf(t->ret, t->size, "%s layer inputs x 2 B x %s tokens x %d%s",
+        (void)snprintf(t->ret, t->size, "%s layer inputs x 2 B x %s tokens x %d%s%s",
                        count(layers, held), count(tokens, norm_tokens(t->in)), t->in->model->hidden,
-                       f.device_limit == UINT64_MAX ? "" : ", less what is offloaded");
+                       choices, f.device_limit == UINT64_MAX ? "" : ", less what is offloaded");
 }
 
 static void rows_text(const struct text *t)
@@ -172,12 +176,21 @@ static void communicators_text(const struct text *t)
                    count(peer, h->exchange_peer_bytes));
 }
 
+/* The first kind of softmax attention, whose workspace is told. */
+static enum mixer softmax_mixer(const struct model *m)
+{
+    for (int i = 0; i < m->layers; i++)
+        if (mixer_is_softmax((enum mixer)m->layer_mixer[i]))
+            return (enum mixer)m->layer_mixer[i];
+    return MIXER_NONE;
+}
+
 static void runtime_text(const struct text *t)
 {
     char one[COUNT_TEXT], two[COUNT_TEXT];
     const struct hardware *h = t->in->hardware;
     struct context_bytes c;
-    context_bytes(t->in, MIXER_GQA, &c);
+    context_bytes(t->in, softmax_mixer(t->in->model), &c);
     if (t->item == ITEM_CONTEXT)
         (void)snprintf(t->ret, t->size, "driver context %s B", count(one, h->context_bytes));
     else if (t->item == ITEM_MODULES)

@@ -51,6 +51,8 @@ struct in_flight {
     uint64_t other_layers;    /* layer inputs held for micro-batches other than the current */
     uint64_t checkpoint;      /* bytes of one layer's input */
     uint64_t inputs;          /* bytes of one micro-batch's ids and targets */
+    int first, layers;        /* the stage's first layer (0 without choices); how many */
+    uint64_t choices;         /* what a recomputed layer with an indexer saves beside */
     int recomputed;           /* layers of the stage that are recomputed: its first ones */
     uint64_t device_limit;    /* offload: checkpoints that stay on the device; else UINT64_MAX */
     uint64_t offloaded_bytes; /* on the host, at the most */
@@ -59,6 +61,8 @@ void in_flight_init(const struct budget_input *in, const struct stage *stage,
                     struct in_flight *ret);
 /* All but `checkpoint` and `inputs`, which are there already. */
 void in_flight_counts(const struct budget_input *in, int stage, int layers, struct in_flight *ret);
+/* Inputs of the first `layers` of the stage and of the layers of other micro-batches. */
+uint64_t checkpoint_bytes(const struct budget_input *in, const struct in_flight *f, int layers);
 
 /* dispatch.c - routed rows of one layer and micro-batch. */
 struct dispatch {
@@ -82,6 +86,8 @@ uint64_t dispatch_reserved(const struct budget_input *in);
 void working_shape(const struct budget_input *in, uint64_t received, struct residency_shape *ret);
 void working_shape_mixer(const struct budget_input *in, enum mixer mixer,
                          struct residency_shape *shape);
+/* Heads whose keys and values are expanded from gathered latents at a time. */
+uint64_t latent_head_block(const struct budget_input *in);
 uint64_t local_tokens(const struct budget_input *in); /* T */
 uint64_t norm_tokens(const struct budget_input *in);  /* T / tp */
 

@@ -209,8 +209,7 @@ static uint64_t prefetched(const struct walk *w, const struct unit *current,
 
 static void set_checkpoints(struct walk *w, int layers)
 {
-    uint64_t held = add_sat(w->flight.other_layers, (uint64_t)layers);
-    uint64_t bytes = mul_sat(held, w->flight.checkpoint);
+    uint64_t bytes = checkpoint_bytes(w->r->in, &w->flight, layers);
     uint64_t limit = w->flight.device_limit;
     w->now[ITEM_CHECKPOINTS] = bytes < limit ? bytes : limit;
 }

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { DELTA_CHUNK_TOKENS = 64 };
+enum { DELTA_CHUNK_TOKENS = 64, LIGHTNING_CHUNK_TOKENS = 256, INDEX_TILE_TOKENS = 512 };
 
 uint64_t local_tokens(const struct budget_input *in)
 {
@@ -47,16 +47,81 @@ static void delta_widths(const struct model *m, int tp, uint64_t *width)
     width[WIDTH_DELTA_STATE] = value * (uint64_t)m->gdn.key_dim;
 }
 
+uint64_t latent_head_block(const struct budget_input *in)
+{
+    uint64_t heads = split(in->model->gqa.heads, in->choices->layout.tp);
+    uint64_t block = (uint64_t)in->choices->primitives.latent_head_block;
+    return block > 0 && block < heads ? block : heads;
+}
+
+static void latent_widths(const struct budget_input *in, int tp, uint64_t *width)
+{
+    const struct model *m = in->model;
+    const struct mla *mla = &m->mla;
+    uint64_t heads = split(m->gqa.heads, tp), block = latent_head_block(in);
+    uint64_t latent = (uint64_t)mla->kv_rank, rope = (uint64_t)mla->rope_dim;
+    uint64_t pair = (uint64_t)mla->nope_dim + (uint64_t)mla->value_dim;
+    if (latent == 0)
+        return;
+    width[WIDTH_QUERY_LATENT] = (uint64_t)mla->q_rank;
+    width[WIDTH_LATENT] = latent;
+    width[WIDTH_LATENT_KEY] = latent + rope;
+    width[WIDTH_EXPANDED] = heads * pair;
+    width[WIDTH_VALUE] = heads * (uint64_t)mla->value_dim;
+    width[WIDTH_BLOCK_EXPANDED] = block * pair;
+    width[WIDTH_BLOCK_KEY] = block * (uint64_t)m->gqa.head_dim;
+    width[WIDTH_ABSORBED] = heads * (latent + rope);
+    width[WIDTH_ABSORBED_OUT] = heads * latent;
+}
+
+/* Indexers are whole on every rank of tp. */
+static void index_widths(const struct budget_input *in, bool own, uint64_t *width)
+{
+    const struct indexer *x = &in->model->indexer;
+    uint64_t tokens = local_tokens(in),
+             tile = tokens < INDEX_TILE_TOKENS ? tokens : INDEX_TILE_TOKENS;
+    uint64_t n = own ? 1 : 0;
+    width[WIDTH_INDEX_QUERY] = n * (uint64_t)x->heads * (uint64_t)x->dim;
+    width[WIDTH_INDEX_KEY] = n * (uint64_t)x->dim;
+    width[WIDTH_INDEX_HEADS] = n * (uint64_t)x->heads;
+    width[WIDTH_CHOICES] = n * (uint64_t)x->top_k;
+    width[WIDTH_INDEX_TILE] = own && x->heads > 0 ? mul3_sat(4, tile, in->seq_tokens) : 0;
+}
+
+static void state_widths(const struct budget_input *in, int tp, uint64_t *width)
+{
+    const struct lightning *g = &in->model->lightning;
+    const struct mamba *m = &in->model->mamba;
+    uint64_t tokens = local_tokens(in), heads = split(g->heads, tp), dim = (uint64_t)g->head_dim;
+    width[WIDTH_LIGHTNING] = heads * dim;
+    width[WIDTH_LIGHTNING_THREE] = 3 * heads * dim;
+    width[WIDTH_LIGHTNING_STATES] =
+        mul3_sat(div_up(tokens, LIGHTNING_CHUNK_TOKENS), heads * dim, dim);
+    if (m->heads == 0)
+        return;
+    uint64_t groups = split(m->groups, tp), inner = split(m->heads, tp) * (uint64_t)m->head_dim;
+    uint64_t chunk = (uint64_t)m->chunk_tokens, state = (uint64_t)m->state;
+    width[WIDTH_MAMBA_HEADS] = split(m->heads, tp);
+    width[WIDTH_MAMBA_INNER] = inner;
+    width[WIDTH_MAMBA_CHANNELS] = inner + 2 * groups * state;
+    width[WIDTH_MAMBA_IN] = 2 * inner + 2 * groups * state + width[WIDTH_MAMBA_HEADS];
+    width[WIDTH_MAMBA_TILE] = groups * chunk;
+    width[WIDTH_MAMBA_STATES] = mul3_sat(div_up(tokens, chunk), inner, state);
+}
+
 static void ffn_widths(const struct model *m, int tp, int etp, uint64_t *width)
 {
     width[WIDTH_EXPERTS] = (uint64_t)m->moe.experts;
     width[WIDTH_TOP_K] = (uint64_t)m->moe.top_k;
     width[WIDTH_EXPERT] = split(m->moe.width, etp);
-    width[WIDTH_GATE_UP] = 2 * width[WIDTH_EXPERT];
+    uint64_t parts = m->mlp_ungated ? 1 : 2; /* up alone, or gate and up */
+    width[WIDTH_GATE_UP] = parts * width[WIDTH_EXPERT];
+    width[WIDTH_ROUTED] = (uint64_t)model_routed_width(m);
+    width[WIDTH_EXPERT_LATENT] = (uint64_t)m->moe.latent;
     width[WIDTH_SHARED] = split(m->moe.shared_width, tp);
-    width[WIDTH_SHARED_TWO] = 2 * width[WIDTH_SHARED];
+    width[WIDTH_SHARED_TWO] = parts * width[WIDTH_SHARED];
     width[WIDTH_DENSE] = split(m->dense_width, tp);
-    width[WIDTH_DENSE_TWO] = 2 * width[WIDTH_DENSE];
+    width[WIDTH_DENSE_TWO] = parts * width[WIDTH_DENSE];
 }
 
 static unsigned conditions(const struct budget_input *in)
@@ -93,6 +158,9 @@ void working_shape(const struct budget_input *in, uint64_t received, struct resi
     ret->width[WIDTH_HIDDEN] = (uint64_t)in->model->hidden;
     attention_widths(in->model, l->tp, ret->width);
     delta_widths(in->model, l->tp, ret->width);
+    latent_widths(in, l->tp, ret->width);
+    index_widths(in, true, ret->width);
+    state_widths(in, l->tp, ret->width);
     ffn_widths(in->model, l->tp, l->etp, ret->width);
     ret->when = conditions(in);
 }
@@ -102,6 +170,9 @@ void working_shape_mixer(const struct budget_input *in, enum mixer mixer,
 {
     struct context_bytes context;
     context_bytes(in, mixer, &context);
+    index_widths(in, mixer != MIXER_DSA_SHARED, shape->width);
+    shape->when =
+        mixer == MIXER_NONE ? shape->when | WHEN_ALONE : shape->when & ~(unsigned)WHEN_ALONE;
     shape->width[WIDTH_CONTEXT_FORWARD] = context.forward;
     shape->width[WIDTH_CONTEXT_BACKWARD] = context.backward;
     shape->width[WIDTH_ATTENTION_WORKSPACE] = context.workspace;

@@ -71,7 +71,7 @@ static uint64_t window(const struct stage_parts *p, int use)
 static void set_checkpoints(struct climb *c, int layers)
 {
     const struct in_flight *f = &c->p->flight;
-    uint64_t bytes = mul_sat(add_sat(f->other_layers, (uint64_t)layers), f->checkpoint);
+    uint64_t bytes = checkpoint_bytes(&c->p->e->in, f, layers);
     c->checkpoints = bytes < f->device_limit ? bytes : f->device_limit;
 }
 

@@ -4,7 +4,7 @@
 enum { D1_NORM, D2_GATE_UP, D3_SWIGLU, D4_DOWN, D_STEPS };
 
 static const struct residency_row forward_rows[] = {
-    ROW("x1", WORKING, NORM, HIDDEN, 2, D1_NORM, D4_DOWN, KEPT, 0, 0),
+    ROW("x1", WORKING, NORM, HIDDEN, 2, D1_NORM, D4_DOWN, KEPT, 0, WHEN_ALONE),
     ROW("n2", WORKING, NORM, HIDDEN, 2, D1_NORM, D2_GATE_UP, REMADE, 0, 0),
     ROW("n2 gathered", WORKING, TOKENS, HIDDEN, 2, D2_GATE_UP, D2_GATE_UP, REMADE, WHEN_TP, 0),
     ROW("hd", WORKING, TOKENS, DENSE_TWO, 2, D2_GATE_UP, D3_SWIGLU, KEPT, 0, 0),
@@ -16,7 +16,7 @@ static const struct residency_row forward_rows[] = {
 enum { E1_WEIGHT, E2_DAD, E3_DHD, E4_WEIGHT, E5_DN2, E6_NORM, E_STEPS };
 
 static const struct residency_row backward_rows[] = {
-    ROW("x1", WORKING, NORM, HIDDEN, 2, E1_WEIGHT, E6_NORM, KEPT, 0, 0),
+    ROW("x1", WORKING, NORM, HIDDEN, 2, E1_WEIGHT, E6_NORM, KEPT, 0, WHEN_ALONE),
     ROW("hd", WORKING, TOKENS, DENSE_TWO, 2, E1_WEIGHT, E5_DN2, KEPT, 0, 0),
     ROW("dx gathered", WORKING, TOKENS, HIDDEN, 2, E1_WEIGHT, E2_DAD, REMADE, WHEN_TP, 0),
     ROW("ad", WORKING, TOKENS, DENSE, 2, E1_WEIGHT, E2_DAD, REMADE, 0, 0),

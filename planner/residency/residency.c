@@ -8,18 +8,34 @@
 const struct residency_table *const residency_mixer_forward[MIXER_COUNT] = {
     [MIXER_GQA] = &residency_attention_forward,
     [MIXER_GDN] = &residency_delta_forward,
+    [MIXER_LOCAL] = &residency_attention_forward,
+    [MIXER_MLA] = &residency_latent_forward,
+    [MIXER_DSA] = &residency_sparse_forward,
+    [MIXER_DSA_SHARED] = &residency_sparse_forward,
+    [MIXER_LIGHTNING] = &residency_lightning_forward,
+    [MIXER_MAMBA] = &residency_mamba_forward,
+    [MIXER_NONE] = &residency_no_mixer,
 };
 const struct residency_table *const residency_mixer_backward[MIXER_COUNT] = {
     [MIXER_GQA] = &residency_attention_backward,
     [MIXER_GDN] = &residency_delta_backward,
+    [MIXER_LOCAL] = &residency_attention_backward,
+    [MIXER_MLA] = &residency_latent_backward,
+    [MIXER_DSA] = &residency_sparse_backward,
+    [MIXER_DSA_SHARED] = &residency_sparse_backward,
+    [MIXER_LIGHTNING] = &residency_lightning_backward,
+    [MIXER_MAMBA] = &residency_mamba_backward,
+    [MIXER_NONE] = &residency_no_mixer,
 };
 const struct residency_table *const residency_ffn_forward[FFN_COUNT] = {
     [FFN_DENSE] = &residency_dense_forward,
     [FFN_MOE] = &residency_moe_forward,
+    [FFN_NONE] = &residency_no_ffn_forward,
 };
 const struct residency_table *const residency_ffn_backward[FFN_COUNT] = {
     [FFN_DENSE] = &residency_dense_backward,
     [FFN_MOE] = &residency_moe_backward,
+    [FFN_NONE] = &residency_no_ffn_backward,
 };
 
 static bool keeps(enum residency_mode mode)
@@ -80,6 +96,7 @@ static void add_table(const struct residency_table *table, const struct residenc
                       enum residency_mode mode, int first, int final, struct residency *ret)
 {
     unsigned when = shape->when | (mode == RESIDENCY_REPLAY ? WHEN_REPLAY : 0);
+    when |= is_saved(mode) ? WHEN_SAVED : 0;
     for (size_t i = 0; i < table->count; i++) {
         const struct residency_row *row = &table->rows[i];
         if (!applies(row, when))

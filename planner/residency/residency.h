@@ -40,28 +40,53 @@ enum rows {
 /* Elements of a row; the model's widths after division by tensor parallelism. */
 enum width {
     WIDTH_ONE,
-    WIDTH_HIDDEN,          /* H */
-    WIDTH_QUERY,           /* Q */
-    WIDTH_KEY,             /* K */
-    WIDTH_KEY_VALUE,       /* 2K */
-    WIDTH_QKV,             /* Q + G + 2K */
-    WIDTH_HEADS,           /* query heads */
-    WIDTH_EXPERTS,         /* E */
-    WIDTH_TOP_K,           /* k */
-    WIDTH_GATE_UP,         /* 2f */
-    WIDTH_EXPERT,          /* f */
-    WIDTH_SHARED_TWO,      /* 2s */
-    WIDTH_SHARED,          /* s */
-    WIDTH_DENSE_TWO,       /* 2F */
-    WIDTH_DENSE,           /* F */
-    WIDTH_DELTA_IN,        /* queries, keys, values and gate of the delta net: 2Kd + 2Vd */
-    WIDTH_DELTA_CONV,      /* queries, keys and values: 2Kd + Vd */
-    WIDTH_DELTA_VALUE,     /* Vd = value heads x value dim */
-    WIDTH_DELTA_KEY,       /* key dim at every value head */
-    WIDTH_DELTA_HEADS,     /* value heads */
-    WIDTH_DELTA_TILE,      /* the 64 x 64 triangular system of a chunk, a token: 64 x value heads */
-    WIDTH_DELTA_STATE,     /* value heads x key dim x value dim */
-    WIDTH_CONTEXT_FORWARD, /* bytes that context parallelism adds at attention, forward */
+    WIDTH_HIDDEN,        /* H */
+    WIDTH_QUERY,         /* Q */
+    WIDTH_KEY,           /* K */
+    WIDTH_KEY_VALUE,     /* 2K */
+    WIDTH_QKV,           /* Q + G + 2K */
+    WIDTH_HEADS,         /* query heads */
+    WIDTH_EXPERTS,       /* E */
+    WIDTH_TOP_K,         /* k */
+    WIDTH_GATE_UP,       /* 2f */
+    WIDTH_EXPERT,        /* f */
+    WIDTH_SHARED_TWO,    /* 2s */
+    WIDTH_SHARED,        /* s */
+    WIDTH_DENSE_TWO,     /* 2F */
+    WIDTH_DENSE,         /* F */
+    WIDTH_DELTA_IN,      /* queries, keys, values and gate of the delta net: 2Kd + 2Vd */
+    WIDTH_DELTA_CONV,    /* queries, keys and values: 2Kd + Vd */
+    WIDTH_DELTA_VALUE,   /* Vd = value heads x value dim */
+    WIDTH_DELTA_KEY,     /* key dim at every value head */
+    WIDTH_DELTA_HEADS,   /* value heads */
+    WIDTH_DELTA_TILE,    /* the 64 x 64 triangular system of a chunk, a token: 64 x value heads */
+    WIDTH_DELTA_STATE,   /* value heads x key dim x value dim */
+    WIDTH_ROUTED,        /* of a routed row: the experts' latent, or H */
+    WIDTH_EXPERT_LATENT, /* the experts' latent; 0: none */
+    WIDTH_QUERY_LATENT,
+    WIDTH_LATENT,         /* of keys and values */
+    WIDTH_LATENT_KEY,     /* the same and the rope key */
+    WIDTH_EXPANDED,       /* heads x (nope + value) */
+    WIDTH_VALUE,          /* heads x value */
+    WIDTH_BLOCK_EXPANDED, /* the same of one block of heads */
+    WIDTH_BLOCK_KEY,
+    WIDTH_ABSORBED,     /* heads x (latent + rope): queries against latents */
+    WIDTH_ABSORBED_OUT, /* heads x latent */
+    WIDTH_INDEX_QUERY,
+    WIDTH_INDEX_KEY,
+    WIDTH_INDEX_HEADS,
+    WIDTH_INDEX_TILE, /* bytes of the scores of a run of queries against every key */
+    WIDTH_CHOICES,    /* keys a query */
+    WIDTH_LIGHTNING,  /* heads x head dim */
+    WIDTH_LIGHTNING_THREE,
+    WIDTH_LIGHTNING_STATES, /* elements, of all runs of 256 tokens */
+    WIDTH_MAMBA_IN,         /* gate, channels and dt */
+    WIDTH_MAMBA_CHANNELS,
+    WIDTH_MAMBA_INNER,
+    WIDTH_MAMBA_HEADS,
+    WIDTH_MAMBA_TILE,       /* a token's products with its chunk, a group */
+    WIDTH_MAMBA_STATES,     /* elements, of all chunks */
+    WIDTH_CONTEXT_FORWARD,  /* bytes that context parallelism adds at attention, forward */
     WIDTH_CONTEXT_BACKWARD, /* the same, backward */
     WIDTH_ATTENTION_WORKSPACE,
     WIDTH_COUNT
@@ -75,7 +100,9 @@ enum {
     WHEN_SHARED = 1 << 3,
     WHEN_SHARED_GATE = 1 << 4,
     WHEN_GATHER_KV = 1 << 5, /* keys and values of the context group are gathered */
-    WHEN_REPLAY = 1 << 6     /* set by the evaluation: the mode is RESIDENCY_REPLAY */
+    WHEN_REPLAY = 1 << 6,    /* set by the evaluation: the mode is RESIDENCY_REPLAY */
+    WHEN_ALONE = 1 << 7,     /* no mixer before the feed-forward half: x1 is the checkpoint */
+    WHEN_SAVED = 1 << 8      /* set by the evaluation: what is kept is saved from the forward */
 };
 
 /* One tensor: alive from step `made` to step `last`, both included. */
@@ -85,7 +112,7 @@ struct residency_row {
     uint8_t made, last;
     bool kept; /* made by a GEMM, attention or exchange: stays from forward (or replay) to backward
                 */
-    uint8_t when, unless;
+    uint16_t when, unless;
 };
 
 struct residency_table {
@@ -137,7 +164,8 @@ struct residency {
 /* Bytes of one tensor, rounded up to the arena's 256. */
 uint64_t residency_row_bytes(const struct residency_row *row, const struct residency_shape *shape);
 
-/* True when the row's conditions hold; of a replay under shape->when with WHEN_REPLAY. */
+/* True when the row's conditions hold; of a replay under shape->when with WHEN_REPLAY, of a forward
+ * that saves and its backward with WHEN_SAVED. */
 bool residency_row_applies(const struct residency_row *row, const struct residency_shape *shape);
 
 /* A chunked feed-forward half in one mode: its fullest step, each owner's own maximum, bytes kept.

@@ -20,6 +20,12 @@
 
 extern const struct residency_table residency_attention_forward, residency_attention_backward;
 extern const struct residency_table residency_delta_forward, residency_delta_backward;
+extern const struct residency_table residency_latent_forward, residency_latent_backward;
+extern const struct residency_table residency_sparse_forward, residency_sparse_backward;
+extern const struct residency_table residency_lightning_forward, residency_lightning_backward;
+extern const struct residency_table residency_mamba_forward, residency_mamba_backward;
+extern const struct residency_table residency_no_mixer;
+extern const struct residency_table residency_no_ffn_forward, residency_no_ffn_backward;
 extern const struct residency_table residency_dense_forward, residency_dense_backward;
 extern const struct residency_table residency_moe_forward, residency_moe_backward;
 

@@ -15,8 +15,8 @@ static void note_layer_kinds(struct space *space)
 {
     const struct model *model = space->q->model;
     for (int layer = 0; layer < model->layers; layer++) {
-        space->has_softmax |= model->layer_mixer[layer] == MIXER_GQA;
-        space->has_linear |= model->layer_mixer[layer] == MIXER_GDN;
+        space->has_softmax |= mixer_is_softmax((enum mixer)model->layer_mixer[layer]);
+        space->has_linear |= mixer_is_linear((enum mixer)model->layer_mixer[layer]);
         space->has_moe |= model->layer_ffn[layer] == FFN_MOE;
     }
 }

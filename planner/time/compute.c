@@ -9,8 +9,8 @@ void compute_cost(const struct layer_shape *s, enum mixer mixer, enum ffn ffn,
     mixer_forward(&w, s, mixer);
     ffn_forward(&w, s, ffn, false);
     walk_end(&w);
-    walk_begin(&w, s->machine, &ret->replay);
-    mixer_forward(&w, s, mixer);
+    walk_begin(&w, s->machine, &ret->replay); /* what an indexer chose is saved */
+    mixer_forward(&w, s, mixer == MIXER_DSA ? MIXER_DSA_SHARED : mixer);
     ffn_forward(&w, s, ffn, true);
     walk_end(&w);
     walk_begin(&w, s->machine, &ret->backward);

@@ -104,6 +104,12 @@ void mixer_backward(struct walk *w, const struct layer_shape *s, enum mixer mixe
 void ffn_forward(struct walk *w, const struct layer_shape *s, enum ffn ffn, bool replay);
 void ffn_backward(struct walk *w, const struct layer_shape *s, enum ffn ffn);
 
+/* latent.c and state_space.c: kinds of mixers that no executor runs. */
+void latent_forward(struct walk *w, const struct layer_shape *s, enum mixer mixer);
+void latent_back(struct walk *w, const struct layer_shape *s, enum mixer mixer);
+void state_space_forward(struct walk *w, const struct layer_shape *s, enum mixer mixer);
+void state_space_back(struct walk *w, const struct layer_shape *s, enum mixer mixer);
+
 /* The passes of one layer kind. */
 struct layer_cost {
     struct pass forward, replay, backward;

@@ -29,7 +29,7 @@ static void exchange_cost(const struct budget_input *in, uint64_t received, doub
     struct dispatch d;
     dispatch_init(in, received, &d);
     uint64_t rows = d.chunk_received > d.chunk_sent ? d.chunk_received : d.chunk_sent;
-    double bytes = 2.0 * (double)rows * in->model->hidden;
+    double bytes = 2.0 * (double)rows * model_routed_width(in->model);
     double seconds = exchanges * d.chunks * rows_seconds(in, ranks, bytes);
     double experts = pass->item[TIME_EXPERTS];
     if (d.overlaps)
@@ -39,12 +39,14 @@ static void exchange_cost(const struct budget_input *in, uint64_t received, doub
 
 struct view {
     struct ranks ranks;
-    double tokens, all, query, key;
+    double tokens, all;
+    double gathered; /* elements a token of keys and values, or of latents and index keys */
+    double split;    /* elements a token of queries, keys, values and outputs */
 };
 
 static double gather_kv(const struct hardware *h, const struct view *v)
 {
-    return gather_seconds(h, v->ranks, 4 * v->key * v->all);
+    return gather_seconds(h, v->ranks, 2 * v->gathered * v->all);
 }
 
 /* allgather_kv: bf16 keys and values in each pass, fp32 gradients reduce-scattered. ulysses: q, k,
@@ -55,13 +57,14 @@ static void softmax_context(const struct budget_input *in, const struct view *v,
     const struct hardware *h = in->hardware;
     struct pass *f = &cost->forward, *b = &cost->backward;
     double whole = gather_kv(h, v);
-    double split = exchange_seconds(h, v->ranks, 2 * v->tokens * 2 * (v->query + v->key));
+    double split = exchange_seconds(h, v->ranks, 2 * v->tokens * v->split);
     double left = whole - f->item[TIME_ATTENTION];
     double back = 3 * whole - b->item[TIME_ATTENTION];
     switch (in->choices->primitives.context) {
     case CONTEXT_ALLGATHER_KV:
         f->item[TIME_EXPOSED_CONTEXT] = whole;
-        b->item[TIME_EXPOSED_CONTEXT] = whole + scatter_seconds(h, v->ranks, 8 * v->key * v->all);
+        b->item[TIME_EXPOSED_CONTEXT] =
+            whole + scatter_seconds(h, v->ranks, 4 * v->gathered * v->all);
         break;
     case CONTEXT_ULYSSES:
     case CONTEXT_HIERARCHICAL:
@@ -79,18 +82,53 @@ static void softmax_context(const struct budget_input *in, const struct view *v,
     cost->replay.item[TIME_EXPOSED_CONTEXT] = f->item[TIME_EXPOSED_CONTEXT];
 }
 
+/* What a token brings along, by kind: expanded or absorbed heads are exchanged, latents gathered.
+ */
+static void softmax_view(const struct residency_shape *s, enum mixer mixer, struct view *ret)
+{
+    const uint64_t *w = s->width;
+    ret->gathered = (double)w[WIDTH_KEY_VALUE];
+    ret->split = 2 * (double)(w[WIDTH_QUERY] + w[WIDTH_KEY]);
+    if (!mixer_is_latent(mixer))
+        return;
+    ret->gathered = (double)w[WIDTH_LATENT_KEY];
+    ret->split = 2 * (double)(w[WIDTH_QUERY] + w[WIDTH_VALUE]);
+    if (mixer == MIXER_MLA)
+        return;
+    ret->gathered += mixer == MIXER_DSA ? (double)w[WIDTH_INDEX_KEY] : 0;
+    ret->split = (double)(w[WIDTH_ABSORBED] + w[WIDTH_ABSORBED_OUT] + w[WIDTH_LATENT_KEY]);
+}
+
+struct recurrence {
+    double split, state; /* elements a token in and out; elements of the state */
+};
+
+static struct recurrence recurrence_of(const struct budget_input *in,
+                                       const struct residency_shape *s, enum mixer mixer)
+{
+    const uint64_t *w = s->width;
+    if (mixer == MIXER_LIGHTNING)
+        return (struct recurrence){ 4 * (double)w[WIDTH_LIGHTNING],
+                                    (double)w[WIDTH_LIGHTNING] * in->model->lightning.head_dim };
+    if (mixer == MIXER_MAMBA)
+        return (struct recurrence){ (double)(w[WIDTH_MAMBA_CHANNELS] + w[WIDTH_MAMBA_INNER]),
+                                    (double)w[WIDTH_MAMBA_INNER] * in->model->mamba.state };
+    return (struct recurrence){ (double)(w[WIDTH_DELTA_CONV] + w[WIDTH_DELTA_VALUE]),
+                                (double)w[WIDTH_DELTA_STATE] };
+}
+
 /* head_split: q, k, v and o exchanged. state_pass: states go from rank to rank in turn, and hidden
  * states are reordered from zig-zag to sequence order and back. */
 static void linear_context(const struct budget_input *in, const struct residency_shape *s,
-                           const struct view *v, struct layer_cost *cost)
+                           enum mixer mixer, const struct view *v, struct layer_cost *cost)
 {
     const struct hardware *h = in->hardware;
+    struct recurrence r = recurrence_of(in, s, mixer);
     double seconds = 0;
     if (in->choices->primitives.linear_context == LINEAR_CONTEXT_HEAD_SPLIT) {
-        double width = (double)(s->width[WIDTH_DELTA_CONV] + s->width[WIDTH_DELTA_VALUE]);
-        seconds = exchange_seconds(h, v->ranks, 2 * v->tokens * width);
+        seconds = exchange_seconds(h, v->ranks, 2 * v->tokens * r.split);
     } else if (in->choices->primitives.linear_context == LINEAR_CONTEXT_STATE_PASS) {
-        double state = 4.0 * (double)s->width[WIDTH_DELTA_STATE] * in->choices->layout.micro_batch;
+        double state = 4.0 * r.state * in->choices->layout.micro_batch;
         double hidden = 2.0 * (double)s->rows[ROWS_NORM] * in->model->hidden;
         seconds = (v->ranks.size - 1) * send_seconds(h, v->ranks, state) +
                   2 * exchange_seconds(h, v->ranks, hidden);
@@ -128,13 +166,10 @@ void exposed_cost(const struct budget_input *in, uint64_t received, enum mixer m
     struct residency_shape shape;
     working_shape(in, received, &shape);
     double tokens = (double)shape.rows[ROWS_TOKENS];
-    struct view v = { { l->cp, l->tp },
-                      tokens,
-                      tokens * l->cp,
-                      (double)shape.width[WIDTH_QUERY],
-                      (double)shape.width[WIDTH_KEY] };
-    if (mixer == MIXER_GQA)
+    struct view v = { .ranks = { l->cp, l->tp }, .tokens = tokens, .all = tokens * l->cp };
+    softmax_view(&shape, mixer, &v);
+    if (mixer_is_softmax(mixer))
         softmax_context(in, &v, cost);
-    else
-        linear_context(in, &shape, &v, cost);
+    else if (mixer_is_linear(mixer))
+        linear_context(in, &shape, mixer, &v, cost);
 }

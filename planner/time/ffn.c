@@ -36,7 +36,7 @@ static void dense_forward(struct walk *w, const struct layer_shape *s, bool repl
 {
     double width = width_of(s, WIDTH_DENSE);
     norm(w, s);
-    product(w, s->tokens, 2 * width, s->hidden, 2);
+    product(w, s->tokens, width_of(s, WIDTH_DENSE_TWO), s->hidden, 2);
     if (replay)
         return;
     move(w, 6 * s->tokens * width);
@@ -51,7 +51,7 @@ static void dense_backward(struct walk *w, const struct layer_shape *s)
     product_backward(w, s, width, s->hidden, 2);
     move(w, 10 * s->tokens * width);
     norm(w, s);
-    product_backward(w, s, s->hidden, 2 * width, 2);
+    product_backward(w, s, s->hidden, width_of(s, WIDTH_DENSE_TWO), 2);
     move(w, 8 * s->normed * s->hidden);
 }
 
@@ -59,7 +59,7 @@ static void dense_backward(struct walk *w, const struct layer_shape *s)
 static void shared_forward(struct walk *w, const struct layer_shape *s, bool replay)
 {
     double width = width_of(s, WIDTH_SHARED);
-    product(w, s->tokens, 2 * width, s->hidden, 2);
+    product(w, s->tokens, width_of(s, WIDTH_SHARED_TWO), s->hidden, 2);
     if (s->when & WHEN_SHARED_GATE) {
         product(w, s->tokens, 1, s->hidden, 4);
         move(w, 8 * s->tokens);
@@ -78,7 +78,7 @@ static void shared_backward(struct walk *w, const struct layer_shape *s)
     move(w, 6 * s->tokens * width);
     product_backward(w, s, width, s->hidden, 2);
     move(w, 10 * s->tokens * width);
-    product_backward(w, s, s->hidden, 2 * width, 2);
+    product_backward(w, s, s->hidden, width_of(s, WIDTH_SHARED_TWO), 2);
     if (s->when & WHEN_SHARED_GATE) {
         move(w, 12 * s->tokens);
         product_backward(w, s, s->hidden, 1, 4);
@@ -99,17 +99,17 @@ static void route(struct walk *w, const struct layer_shape *s)
  * arrived, into expert order. */
 static void to_experts(struct walk *w, const struct layer_shape *s)
 {
-    moves(w, s, 2 * s->hidden * (s->normed + s->sent));
+    moves(w, s, 2 * width_of(s, WIDTH_ROUTED) * (s->normed + s->sent));
     if (s->when & WHEN_EXCHANGE)
-        moves(w, s, 4 * s->hidden * s->received);
+        moves(w, s, 4 * width_of(s, WIDTH_ROUTED) * s->received);
 }
 
 /* m9 to m11, b9 to b11: and back, summed over a token's choices. */
 static void from_experts(struct walk *w, const struct layer_shape *s, double base)
 {
     if (s->when & WHEN_EXCHANGE)
-        moves(w, s, 4 * s->hidden * s->received);
-    moves(w, s, 2 * s->hidden * (s->sent + base * s->normed));
+        moves(w, s, 4 * width_of(s, WIDTH_ROUTED) * s->received);
+    moves(w, s, 2 * width_of(s, WIDTH_ROUTED) * (s->sent + base * s->normed));
 }
 
 /* m1 to m11; a replay ends with m6. */
@@ -119,11 +119,11 @@ static void experts_forward(struct walk *w, const struct layer_shape *s, bool re
     norm(w, s);
     route(w, s);
     to_experts(w, s);
-    walk_experts(w, calls, s->received, 2 * width, s->hidden, 2);
+    walk_experts(w, calls, s->received, width_of(s, WIDTH_GATE_UP), width_of(s, WIDTH_ROUTED), 2);
     if (replay)
         return;
     moves(w, s, 6 * s->received * width);
-    walk_experts(w, calls, s->received, s->hidden, width, 2);
+    walk_experts(w, calls, s->received, width_of(s, WIDTH_ROUTED), width, 2);
     from_experts(w, s, 2);
 }
 
@@ -145,21 +145,30 @@ static void experts_backward(struct walk *w, const struct layer_shape *s)
     double rows = s->received, added = 2 * s->gradient_bytes;
     to_experts(w, s);
     moves(w, s, 6 * rows * width);
-    walk_experts(w, calls, rows, s->hidden, width, added);
-    walk_experts(w, calls, rows, s->hidden, width, 2);
+    walk_experts(w, calls, rows, width_of(s, WIDTH_ROUTED), width, added);
+    walk_experts(w, calls, rows, width_of(s, WIDTH_ROUTED), width, 2);
     moves(w, s, 10 * rows * width);
-    walk_experts(w, calls, rows, 2 * width, s->hidden, added);
-    walk_experts(w, calls, rows, 2 * width, s->hidden, 2);
+    walk_experts(w, calls, rows, width_of(s, WIDTH_GATE_UP), width_of(s, WIDTH_ROUTED), added);
+    walk_experts(w, calls, rows, width_of(s, WIDTH_GATE_UP), width_of(s, WIDTH_ROUTED), 2);
     from_experts(w, s, s->when & WHEN_SHARED ? 2 : 1);
     router_backward(w, s);
 }
 
+/* Into the experts' latent and out of it, where they have one; backward twice as much. */
+static void latent_products(struct walk *w, const struct layer_shape *s, int times)
+{
+    double latent = width_of(s, WIDTH_EXPERT_LATENT);
+    for (int i = 0; i < 2 * times && latent > 0; i++)
+        product(w, s->normed, latent, s->hidden, 2);
+}
+
 void ffn_forward(struct walk *w, const struct layer_shape *s, enum ffn ffn, bool replay)
 {
-    if (ffn == FFN_DENSE) {
+    if (ffn == FFN_DENSE)
         dense_forward(w, s, replay);
+    if (ffn != FFN_MOE)
         return;
-    }
+    latent_products(w, s, 1);
     experts_forward(w, s, replay);
     if (s->when & WHEN_SHARED)
         shared_forward(w, s, replay);
@@ -167,10 +176,11 @@ void ffn_forward(struct walk *w, const struct layer_shape *s, enum ffn ffn, bool
 
 void ffn_backward(struct walk *w, const struct layer_shape *s, enum ffn ffn)
 {
-    if (ffn == FFN_DENSE) {
+    if (ffn == FFN_DENSE)
         dense_backward(w, s);
+    if (ffn != FFN_MOE)
         return;
-    }
+    latent_products(w, s, 2);
     if (s->when & WHEN_SHARED)
         shared_backward(w, s);
     experts_backward(w, s);

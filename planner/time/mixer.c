@@ -155,18 +155,40 @@ static void delta_back(struct walk *w, const struct layer_shape *s)
     walk_move(w, TIME_ELEMENTWISE, 8 * s->normed * s->hidden);
 }
 
+/* A layer that sees a window or its chunk of the sequence; a query in a chunk sees half of it. */
+static struct layer_shape local_shape(const struct layer_shape *s)
+{
+    const struct gqa *gqa = &s->in->model->gqa;
+    struct layer_shape local = *s;
+    double seq = (double)s->in->seq_tokens,
+           most = gqa->local_tokens < seq ? gqa->local_tokens : seq;
+    double keys = gqa->local_chunked ? most / 2 : most * (1 - most / (2 * seq));
+    local.attention_flops = 4.0 * s->tokens * width_of(s, WIDTH_QUERY) * keys;
+    return local;
+}
+
 void mixer_forward(struct walk *w, const struct layer_shape *s, enum mixer mixer)
 {
-    if (mixer == MIXER_GQA)
-        attention_forward(w, s);
-    else
+    struct layer_shape local = mixer == MIXER_LOCAL ? local_shape(s) : *s;
+    if (mixer == MIXER_GQA || mixer == MIXER_LOCAL)
+        attention_forward(w, &local);
+    else if (mixer == MIXER_GDN)
         delta_forward(w, s);
+    else if (mixer_is_latent(mixer))
+        latent_forward(w, s, mixer);
+    else if (mixer_is_linear(mixer))
+        state_space_forward(w, s, mixer);
 }
 
 void mixer_backward(struct walk *w, const struct layer_shape *s, enum mixer mixer)
 {
-    if (mixer == MIXER_GQA)
-        attention_back(w, s);
-    else
+    struct layer_shape local = mixer == MIXER_LOCAL ? local_shape(s) : *s;
+    if (mixer == MIXER_GQA || mixer == MIXER_LOCAL)
+        attention_back(w, &local);
+    else if (mixer == MIXER_GDN)
         delta_back(w, s);
+    else if (mixer_is_latent(mixer))
+        latent_back(w, s, mixer);
+    else if (mixer_is_linear(mixer))
+        state_space_back(w, s, mixer);
 }

@@ -36,6 +36,10 @@ static const struct role_row role_rows[] = {
     { "mlp.experts.{e}.gate_proj.weight", ROLE_EXPERT_GATE },
     { "mlp.experts.{e}.up_proj.weight", ROLE_EXPERT_UP },
     { "mlp.experts.{e}.down_proj.weight", ROLE_EXPERT_DOWN },
+    { "block_sparse_moe.gate.weight", ROLE_ROUTER },
+    { "block_sparse_moe.experts.{e}.w1.weight", ROLE_EXPERT_GATE },
+    { "block_sparse_moe.experts.{e}.w3.weight", ROLE_EXPERT_UP },
+    { "block_sparse_moe.experts.{e}.w2.weight", ROLE_EXPERT_DOWN },
     { "norm.weight", ROLE_FINAL_NORM }, /* last: many names end so */
 };
 

@@ -212,7 +212,7 @@ static void models_load_by_file_and_directory(void **state)
     assert_string_equal(model.name, "qwen3-moe-30b");
     (void)snprintf(path, sizeof path, "%s/tests/data/configs", root);
     assert_int_equal(model_load(path, &model, &list), -1);
-    assert_non_null(strstr(list.items[0].what, "config.json"));
+    assert_non_null(strstr(list.items[list.count - 1].what, "config.json"));
 }
 
 int main(void)

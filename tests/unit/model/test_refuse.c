@@ -21,11 +21,15 @@ static const char moe[] = "qwen3-moe-30b.json";
 static const char hybrid[] = "qwen3.5-moe-35b.json";
 static const char dense[] = "qwen3-dense-0.6b.json";
 static const char llama[] = "llama-directory/config.json";
+static const char latent[] = "glm-moe-dsa-small.json";
+static const char mamba[] = "nemotron-latent-small.json";
 static const char native[] = "../../../models/tiny-shared-moe.yaml";
 
 static const struct refusal refusals[] = {
-    { "an architecture of another family", "glm-moe-dsa-small.json", { { NULL, NULL } } },
-    { "another mixture", "mixtral-small.json", { { NULL, NULL } } },
+    { "an architecture of another family",
+      "glm-moe-dsa-small.json",
+      { { "GlmMoeDsaForCausalLM", "DeepseekV4ForCausalLM" } } },
+    { "an architecture misspelt", "mixtral-small.json", { { "Mixtral", "Mixstral" } } },
     { "a model_type alone, unknown",
       dense,
       { { "\"architectures\": [\"Qwen3ForCausalLM\"],", "" }, { "\"qwen3\"", "\"qwen4\"" } } },
@@ -54,15 +58,9 @@ static const struct refusal refusals[] = {
     { "a dense layer without a width",
       moe,
       { { "layers\": []", "layers\": [1]" }, { "\"intermediate_size\": 6144,", "" } } },
-    { "a window on some layers",
-      dense,
-      { { "use_sliding_window\": false", "use_sliding_window\": true" },
-        { "sliding_window\": null", "sliding_window\": 512" },
-        { "window_layers\": 28", "window_layers\": 20" } } },
     { "embeddings of the prediction layer",
       hybrid,
       { { "embeddings\": false,\n    \"num_att", "embeddings\": true,\n    \"num_att" } } },
-    { "vision features in deep layers", hybrid, { { "indexes\": []", "indexes\": [5]" } } },
     { "a tower of another width",
       hybrid,
       { { "out_hidden_size\": 2048", "out_hidden_size\": 4096" } } },
@@ -86,7 +84,17 @@ static const struct refusal refusals[] = {
       { { "Qwen3MoeForCausalLM", "Qwen3MoEForCausalLM" } } },
     { "native: an unknown kind of layer",
       native,
-      { { "hidden: 96", "hidden: 96\nmixers: [gqa, mla]" } } },
+      { { "hidden: 96", "hidden: 96\nmixers: [gqa, mlp]" } } },
+    { "native: a run without a number",
+      native,
+      { { "hidden: 96", "hidden: 96\nmixers: [gqa*x]" } } },
+    { "native: latents without sizes", native, { { "hidden: 96", "hidden: 96\nmixers: [mla]" } } },
+    { "native: layers of nothing",
+      native,
+      { { "hidden: 96", "hidden: 96\nmixers: [none]\nffns: [moe, none]" } } },
+    { "native: local layers without a width",
+      native,
+      { { "hidden: 96", "hidden: 96\nmixers: [gqa, local]" } } },
     { "native: a pattern longer than the model",
       native,
       { { "hidden: 96", "hidden: 96\nmixers: [gqa, gqa, gqa, gqa]" } } },
@@ -105,6 +113,42 @@ static const struct refusal refusals[] = {
         { "heads: 6", "heads: 0" },
         { "  kv_heads: 2\n", "" },
         { "experts: 16", "experts: 1.5" } } },
+    { "keys that speak of tensors",
+      latent,
+      { { "\"kv_lora_rank\"", "\"o_lora_rank\": 64, \"compress_ratios\": [4], \"kv_lora_rank\"" },
+        { "\"n_shared_experts\"", "\"hc_mult\": 4, \"color\": \"blue\", \"n_shared_experts\"" } } },
+    { "latents that do not add up",
+      latent,
+      { { "\"qk_rope_head_dim\": 8", "\"qk_head_dim\": 40, \"qk_rope_head_dim\": 8" } } },
+    { "latents without sizes",
+      latent,
+      { { "\"kv_lora_rank\": 16,", "" }, { "\"v_head_dim\": 32,", "" } } },
+    { "another way to choose experts",
+      latent,
+      { { "noaux_tc", "expert_choice" }, { "\"sigmoid\"", "\"sqrtsoftplus\"" } } },
+    { "indexers of an unknown kind",
+      latent,
+      { { "\"index_topk\": 64", "\"index_topk_pattern\": \"FFSSFSXS\", \"index_topk\": 64" } } },
+    { "a choice that nobody made",
+      latent,
+      { { "\"index_topk\": 64", "\"index_topk_pattern\": \"SFSSFSSS\", \"index_topk\": 64" } } },
+    { "experts in layers of an unknown kind",
+      latent,
+      { { "\"moe_layer_freq\": 1", "\"moe_layer_freq\": [0, 1, 1, 2, 1, 1, 1, 1]" } } },
+    { "half layers of an unknown kind", mamba, { { "\"ME*-ME\"", "\"ME*-MX\"" } } },
+    { "no half layers", mamba, { { "\"hybrid_override_pattern\": \"ME*-ME\",", "" } } },
+    { "Mamba without a bias",
+      mamba,
+      { { "use_conv_bias\": true", "use_conv_bias\": false" },
+        { "\"use_bias\": false", "\"use_bias\": true" } } },
+    { "another activation of MLPs", mamba, { { "relu2", "gelu" } } },
+    { "prediction layers of other parts",
+      mamba,
+      { { "\"mtp_layers_block_type\": [\"attention\", \"moe\"]",
+          "\"mtp_layers_block_type\": [\"mamba\", \"moe\"]" } } },
+    { "lightning layers that nobody names",
+      "minimax-lightning-small.json",
+      { { "\"attn_type_list\": [0, 0, 0, 1],", "" } } },
     { "a tower without end", hybrid, { { "depth\": 27", "depth\": 1000000" } } },
     { "prediction layers without end",
       hybrid,
@@ -227,6 +271,16 @@ static void harmless_keys_are_read(void **state)
     };
     fixture_model(moe, all_slide, &model);
     assert_int_equal(model.gqa.window_tokens, 4096);
+    const struct edit some_slide[] = { { "use_sliding_window\": false",
+                                         "use_sliding_window\": true" },
+                                       { "sliding_window\": null", "sliding_window\": 512" },
+                                       { "window_layers\": 28", "window_layers\": 20" },
+                                       { NULL, NULL } };
+    fixture_model(dense, some_slide, &model);
+    assert_int_equal(model.gqa.window_tokens, 0);
+    assert_int_equal(model.gqa.local_tokens, 512);
+    assert_int_equal(model.layer_mixer[19], MIXER_GQA);
+    assert_int_equal(model.layer_mixer[20], MIXER_LOCAL);
     const struct edit tied[] = { { "embeddings\": false", "embeddings\": true" },
                                  { "\"attention_bias\": false", "\"tie_word_embeddings\": false" },
                                  { NULL, NULL } };

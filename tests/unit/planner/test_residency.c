@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-static const struct residency_table *tables[8];
+static const struct residency_table *tables[2 * (MIXER_COUNT + FFN_COUNT)];
 
 static int all_tables(void)
 {
@@ -56,7 +56,7 @@ static void kept_is_what_backward_uses(void **state)
 {
     (void)state;
     struct residency_shape shape;
-    for (unsigned when = 0; when < 64; when++) {
+    for (unsigned when = 0; when < 256; when++) {
         memset(&shape, 0, sizeof shape);
         for (int i = 0; i < ROWS_COUNT; i++)
             shape.rows[i] = 256;

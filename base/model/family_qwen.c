@@ -1,0 +1,80 @@
+/* Qwen2, Qwen3, their mixtures and vision models: softmax attention in every layer; they differ in
+ * biases, in head norms, in which layers have experts, and in how a sliding window is said. */
+#include "base/model/hf.h"
+
+#include <string.h>
+
+static int window_kind(const struct node *n)
+{
+    if (n->kind != NODE_TEXT)
+        return -1;
+    if (strcmp(n->text, "sliding_attention") == 0)
+        return MIXER_LOCAL;
+    return strcmp(n->text, "full_attention") == 0 ? MIXER_GQA : -1;
+}
+
+/* sliding_window counts only with use_sliding_window. In the dense class, layers from
+ * max_window_layers on slide unless layer_types says which; in the mixture class all do. */
+static void read_window(struct hf *hf, bool every_layer)
+{
+    struct model *m = hf->model;
+    static const char *const inactive[] = { "sliding_window", "max_window_layers", "layer_types" };
+    int window = 0, from = every_layer ? 0 : 28;
+    bool use = false;
+    hf_bool(hf, "use_sliding_window", &use);
+    hf_notes(hf, inactive, sizeof inactive / sizeof inactive[0]);
+    if (!use || hf_int(hf, "sliding_window", 1, &window) != 1)
+        return;
+    if (!every_layer)
+        hf_int(hf, "max_window_layers", 0, &from);
+    for (int i = from; i < m->layers; i++)
+        m->layer_mixer[i] = MIXER_LOCAL;
+    hf_layer_list(hf, "layer_types", m->layers, window_kind, m->layer_mixer);
+    if (memchr(m->layer_mixer, MIXER_GQA, (size_t)m->layers) == NULL) {
+        m->gqa.window_tokens = window;
+        memset(m->layer_mixer, MIXER_GQA, (size_t)m->layers);
+    } else if (memchr(m->layer_mixer, MIXER_LOCAL, (size_t)m->layers) != NULL) {
+        m->gqa.local_tokens = window;
+    }
+}
+
+static void read_dense(struct hf *hf)
+{
+    family_llama_read(hf);
+    read_window(hf, false);
+}
+
+void family_qwen2_read(struct hf *hf)
+{
+    read_dense(hf);
+    hf->model->gqa.qkv_bias = true;
+}
+
+void family_qwen3_read(struct hf *hf)
+{
+    read_dense(hf);
+    hf->model->gqa.qk_norm = true;
+}
+
+void family_qwen3_moe_read(struct hf *hf)
+{
+    hf_decoder(hf);
+    hf_experts_qwen(hf);
+    hf->model->gqa.qk_norm = true;
+    hf_expect_bool(hf, "use_qk_norm", true);
+    read_window(hf, true);
+    hf_sparse_layers_qwen(hf);
+}
+
+void family_qwen3_vl_read(struct hf *hf)
+{
+    family_qwen3_read(hf);
+    hf_vision_qwen(hf);
+}
+
+void family_qwen3_vl_moe_read(struct hf *hf)
+{
+    family_qwen3_moe_read(hf);
+    hf->model->moe.normalize_top_k = true; /* of the class; some files lack the key */
+    hf_vision_qwen(hf);
+}
