@@ -310,6 +310,52 @@ static void more_gpus_hold_more_state(void **state)
     assert_non_null(strstr(answer.binding, "static memory"));
 }
 
+static uint64_t peak_with_tiles(const struct ask *ask, int tokens)
+{
+    struct choices choices = answer.recommended.choices;
+    struct rank_budget worst;
+    const struct budget_input in = { .model = ask->q.model,
+                                     .sizes = ask->q.sizes,
+                                     .hardware = ask->q.hardware,
+                                     .choices = &choices,
+                                     .gpus = ask->q.gpus,
+                                     .seq_tokens = ask->q.seq_tokens,
+                                     .routing = ask->q.routing,
+                                     .routing_quantile = ask->q.routing_quantile };
+    choices.primitives.loss_tile_tokens = tokens;
+    budget_worst(&in, &worst);
+    return worst.peak_bytes;
+}
+
+/* On a device tiles grow up to the local tokens, 4,096, and the peak that 512 leave; on the host
+ * they do not. */
+static void tiles_are_as_large_as_the_peak_allows(void **state)
+{
+    static const struct {
+        const char *model, *hardware;
+        uint64_t seq_tokens;
+        int least, most;
+    } asked[] = { { "qwen3-30b-a3b", "h200", 65536, 1024, 4096 },
+                  { "qwen3-0.6b", "h200", 1536, 512, 1024 },
+                  { "tiny-moe", "host", 4096, 512, 512 } };
+    (void)state;
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        struct ask ask;
+        ask_init(&ask, asked[i].model, asked[i].hardware, 1, asked[i].seq_tokens);
+        ask_set(&ask, "loss", "linear_ce");
+        ask_set(&ask, "recompute", "full");
+        if (!strcmp(asked[i].model, "qwen3-30b-a3b"))
+            ask.model.layers = 4;
+        ask_model_changed(&ask);
+        derive_ok(&ask);
+        int tokens = answer.recommended.choices.primitives.loss_tile_tokens;
+        assert_in_range(tokens, asked[i].least, asked[i].most);
+        assert_int_equal(peak_with_tiles(&ask, tokens), peak_with_tiles(&ask, 512));
+        if (!ask.hardware.host && tokens < 4096 && (uint64_t)tokens * 2 <= asked[i].seq_tokens)
+            assert_true(peak_with_tiles(&ask, 2 * tokens) > peak_with_tiles(&ask, 512));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,6 +375,7 @@ int main(void)
         cmocka_unit_test(the_main_case_converges),
         cmocka_unit_test(what_is_nearest_fits),
         cmocka_unit_test(more_gpus_hold_more_state),
+        cmocka_unit_test(tiles_are_as_large_as_the_peak_allows),
     };
     return cmocka_run_group_tests_name("derive", tests, NULL, NULL);
 }
