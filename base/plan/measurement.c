@@ -77,6 +77,8 @@ static json_t *rank_to_json(const struct measured_rank *rank)
     json_object_set_new(object, "rank", json_integer(rank->rank));
     set_bytes(object, "arena_live_bytes", rank->arena_live_bytes);
     set_bytes(object, "arena_extent_bytes", rank->arena_extent_bytes);
+    if (rank->arena_room_bytes > 0)
+        set_bytes(object, "arena_room_bytes", rank->arena_room_bytes);
     set_bytes(object, "device_bytes", rank->device_bytes);
     if (rank->modelled_bytes > 0)
         set_bytes(object, "modelled_bytes", rank->modelled_bytes);
@@ -276,6 +278,8 @@ static void read_rank(struct pool *pool, const struct node *map, struct measured
     read_int(map, "rank", &ret->rank, reterr);
     read_bytes(map, "arena_live_bytes", &ret->arena_live_bytes, reterr);
     read_bytes(map, "arena_extent_bytes", &ret->arena_extent_bytes, reterr);
+    if (node_get(map, "arena_room_bytes"))
+        read_bytes(map, "arena_room_bytes", &ret->arena_room_bytes, reterr);
     read_bytes(map, "device_bytes", &ret->device_bytes, reterr);
     if (node_get(map, "modelled_bytes"))
         read_bytes(map, "modelled_bytes", &ret->modelled_bytes, reterr);

@@ -37,6 +37,8 @@ struct measured_rank {
     int rank;
     uint64_t arena_live_bytes;       /* high-water of live bytes */
     uint64_t arena_extent_bytes;     /* reserved after packing */
+    uint64_t arena_room_bytes;       /* of it, the most that may be live at once when every routed
+                                        tensor is as large as it may be; 0: not told */
     uint64_t device_bytes;           /* the device's own figure; 0 on the host */
     uint64_t modelled_bytes;         /* of it, taken by a rehearsal in the place of communicators */
     uint64_t rss_bytes;              /* peak resident set of the process */

@@ -31,7 +31,7 @@ struct arena {
     uint32_t first_given_bad; /* index + 1 of a give out of sequence, not yet reported */
     bool dry, marked, failed;
     void *block;
-    uint64_t extent, limit; /* limit 0: none */
+    uint64_t extent, room_bytes, limit; /* limit 0: none */
     long fail_at;
     struct ledger ledger;
 };
@@ -274,7 +274,7 @@ static int check_lifetimes(struct arena *arena, struct diag_list *reterr)
 /* Residents side by side from offset 0, the step's takes packed above them. */
 static int place(struct arena *arena)
 {
-    uint64_t residents = 0, extent = 0;
+    uint64_t residents = 0, extent = 0, room = 0;
     for (uint32_t i = 0; i < arena->mark; i++) {
         struct take *take = &arena->takes[i];
         if (!take->live)
@@ -290,11 +290,14 @@ static int place(struct arena *arena)
         const struct take *take = &arena->takes[arena->mark + i];
         items[i] = (struct pack_item){ take->first, take->last, take->capacity, 0 };
     }
-    int status = pack_items(items, count, &extent);
+    int status = pack_live_peak(items, count, &room);
+    if (status == 0)
+        status = pack_items(items, count, &extent);
     for (uint32_t i = 0; i < count && status == 0; i++)
         arena->takes[arena->mark + i].offset = add_sat(residents, items[i].offset);
     free(items);
     arena->extent = add_sat(residents, extent);
+    arena->room_bytes = add_sat(residents, room);
     return status;
 }
 
@@ -366,6 +369,7 @@ void arena_record(const struct arena *arena, struct arena_record *ret)
 {
     *ret = arena->ledger.record;
     ret->extent_bytes = arena->dry ? 0 : arena->extent;
+    ret->room_bytes = arena->dry ? 0 : arena->room_bytes;
 }
 
 void arena_record_reset(struct arena *arena)

@@ -71,6 +71,8 @@ void arena_phase(struct arena *arena, const char *format, ...)
 struct arena_record {
     uint64_t live_peak_bytes; /* sum of live tensors, rounded as the arena rounds */
     uint64_t extent_bytes;    /* reserved */
+    uint64_t room_bytes;      /* the most that may be live at once, every tensor at its capacity: no
+                                 packing reserves less */
     uint64_t owner_at_peak[OWNER_COUNT];
     uint64_t owner_max[OWNER_COUNT];
     uint64_t item_at_peak[ITEM_COUNT];

@@ -8,7 +8,7 @@
 struct ledger {
     uint64_t live;
     uint64_t owner_live[OWNER_COUNT], item_live[ITEM_COUNT];
-    struct arena_record record; /* extent_bytes unused */
+    struct arena_record record; /* extent_bytes and room_bytes unused */
     char phase[64];
 };
 

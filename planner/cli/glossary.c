@@ -45,7 +45,9 @@ const struct item_formula item_formulas[ITEM_COUNT] = {
     [ITEM_CONTEXT] = { "context_bytes", hardware_source },
     [ITEM_MODULES] = { "modules_bytes", hardware_source },
     [ITEM_WORKSPACE] = { "workspace_bytes, and the scratch of attention's backward", step_tables },
-    [ITEM_SLACK] = { "extent less live bytes: what packing leaves between tensors",
+    [ITEM_SLACK] = { "extent less live bytes: room for routed rows that did not come, and what "
+                     "packing "
+                     "leaves between tensors",
                      "measured by the executor" },
 };
 

@@ -51,24 +51,31 @@ static void routing_note(const struct comparison *comparison, char *ret, size_t 
         units_format_count(planned, sizeof planned, rank->planned_rows));
 }
 
+static uint64_t rest_of(uint64_t whole, uint64_t part)
+{
+    return whole > part ? whole - part : 0;
+}
+
+/* The largest of what the device holds beyond live tensors. A measurement that does not tell the
+ * room counts it to packing. */
 static void device_cause(const struct compared_rank *rank, char *ret, size_t size)
 {
-    uint64_t slack = rank->extent_bytes > rank->arena.measured_bytes
-                         ? rank->extent_bytes - rank->arena.measured_bytes
-                         : 0;
-    uint64_t outside = rank->device.measured_bytes > rank->extent_bytes
-                           ? rank->device.measured_bytes - rank->extent_bytes
-                           : 0;
+    uint64_t room = rest_of(rank->room_bytes, rank->arena.measured_bytes);
+    uint64_t packing = rest_of(rest_of(rank->extent_bytes, rank->arena.measured_bytes), room);
+    uint64_t outside = rest_of(rank->device.measured_bytes, rank->extent_bytes);
     char text[32];
-    if (slack > outside)
-        (void)snprintf(ret, size,
-                       "packing: %s of the arena lie between tensors (extent less live bytes)",
-                       units_format_gb(text, sizeof text, slack, 2));
-    else
+    if (outside >= room && outside >= packing)
         (void)snprintf(ret, size,
                        "library: %s are outside the arena (context, modules, communicators, "
                        "library workspaces)",
                        units_format_gb(text, sizeof text, outside, 2));
+    else if (room > packing)
+        (void)snprintf(ret, size, "room: %s of the arena wait for routed rows that did not come",
+                       units_format_gb(text, sizeof text, room, 2));
+    else
+        (void)snprintf(ret, size,
+                       "packing: %s of the arena lie between tensors (extent less live bytes)",
+                       units_format_gb(text, sizeof text, packing, 2));
 }
 
 static void item_cause(const struct compared_rank *rank, int item, char *ret, size_t size)

@@ -76,6 +76,7 @@ static void compare_rank(const struct prediction *prediction, const struct measu
     *ret = (struct compared_rank){
         .rank = measured->rank,
         .extent_bytes = measured->arena_extent_bytes,
+        .room_bytes = measured->arena_room_bytes,
         .modelled_bytes = measured->modelled_bytes,
         .planned_rows = planned->routed_rows,
         .measured_rows = most_rows_received(measured),

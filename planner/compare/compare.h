@@ -34,6 +34,7 @@ struct compared_rank {
     int rank;
     struct figure arena, device;          /* device only where the backend has its own figure */
     uint64_t extent_bytes;                /* measured: reserved after packing */
+    uint64_t room_bytes;                  /* of it, what may be live at once; 0: not told */
     uint64_t modelled_bytes;              /* of device: a rehearsal's stand-in for communicators */
     uint64_t planned_rows, measured_rows; /* routed rows of the fullest layer */
     struct figure items[ITEM_COUNT];

@@ -33,6 +33,8 @@ static json_t *rank_json(const struct comparison *comparison, const struct compa
     if (comparison->on_device)
         json_object_set_new(ret, "device_bytes", figure_json(&rank->device));
     json_object_set_new(ret, "extent_bytes", json_bytes(rank->extent_bytes));
+    if (rank->room_bytes > 0)
+        json_object_set_new(ret, "room_bytes", json_bytes(rank->room_bytes));
     if (rank->modelled_bytes > 0)
         json_object_set_new(ret, "modelled_bytes", json_bytes(rank->modelled_bytes));
     json_object_set_new(ret, "planned_rows", json_bytes(rank->planned_rows));

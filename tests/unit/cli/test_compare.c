@@ -146,6 +146,36 @@ static void an_arena_off_by_three_percent_is_found(void **state)
     comparison_done(&comparison);
 }
 
+/* A device's figure that is too large: the largest of what it holds beside live tensors is named.
+ */
+static void what_the_device_holds_is_named(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        uint64_t room, extent, device; /* in eighths of what is live */
+        const char *cause;
+    } cases[] = { { 16, 17, 18, "room" },
+                  { 9, 16, 17, "packing" },
+                  { 0, 16, 17, "packing" },
+                  { 9, 10, 16, "library" } };
+    (void)snprintf(f->measurement.backend, sizeof f->measurement.backend, "cuda");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct comparison comparison;
+        struct measured_rank *rank = &f->ranks[3];
+        uint64_t eighth = rank->arena_live_bytes / 8;
+        for (int r = 0; r < RANKS; r++)
+            f->ranks[r].device_bytes = prediction_rank(&f->prediction, r)->peak_bytes;
+        rank->arena_room_bytes = cases[i].room * eighth;
+        rank->arena_extent_bytes = cases[i].extent * eighth;
+        rank->device_bytes = cases[i].device * eighth;
+        compare(f, &comparison);
+        assert_false(comparison.within);
+        assert_int_equal(comparison.worst_item, WORST_DEVICE);
+        assert_int_equal(strncmp(comparison.cause, cases[i].cause, strlen(cases[i].cause)), 0);
+        comparison_done(&comparison);
+    }
+}
+
 /* Items under 1 % of the peak are shown, not judged. */
 static void small_items_are_not_judged(void **state)
 {
@@ -243,6 +273,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_as_predicted_is_within, setup, teardown),
         cmocka_unit_test_setup_teardown(one_item_too_large_is_found, setup, teardown),
         cmocka_unit_test_setup_teardown(an_arena_off_by_three_percent_is_found, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_the_device_holds_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(small_items_are_not_judged, setup, teardown),
         cmocka_unit_test_setup_teardown(rows_are_taken_from_the_measurement, setup, teardown),
         cmocka_unit_test_setup_teardown(time_is_judged_on_demand, setup, teardown),

@@ -273,6 +273,7 @@ static void test_by_hand(void **state)
     arena_give(arena, &b); /* holds nothing: no effect */
     arena_record(arena, &record);
     assert_int_equal(record.live_peak_bytes, 512 + 256 + 768);
+    assert_int_equal(record.room_bytes, 512 + 256 + 1024);
     assert_int_equal(record.owner_at_peak[OWNER_EXPERT], 768);
     assert_int_equal(record.item_at_peak[ITEM_WEIGHTS], 512);
     assert_int_equal(record.owner_max[OWNER_CHECKPOINT], 768);
