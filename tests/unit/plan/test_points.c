@@ -30,46 +30,58 @@ static int remove_file(void **state)
     return unlink(path);
 }
 
+static const struct point kinds[] = {
+    { .kind = POINT_GEMM,
+      .name = "forward",
+      .m = 5,
+      .n = 6,
+      .k = 7,
+      .flops = 420,
+      .bytes = 1.5,
+      .seconds = 1e-6,
+      .repeats = 11 },
+    { .kind = POINT_EXPERT_GEMM,
+      .name = "weight",
+      .m = INT64_C(1) << 40,
+      .n = 6,
+      .k = 7,
+      .experts = 8,
+      .flops = 4e12,
+      .seconds = 0.1234567890123456,
+      .repeats = 1 },
+    { .kind = POINT_ATTENTION_BACKWARD,
+      .name = "backward",
+      .heads = 32,
+      .kv_heads = 4,
+      .head_dim = 128,
+      .tokens = 65536,
+      .flops = 9e13,
+      .seconds = 0.2,
+      .repeats = 5 },
+    { .kind = POINT_COPY_EXCHANGE,
+      .name = "all_to_all",
+      .ranks = 2,
+      .bytes = 5e8,
+      .seconds = 1e-3,
+      .repeats = 20 },
+    { .kind = POINT_HELD, .name = "context", .bytes = 548995072, .repeats = 1 },
+};
+enum { COUNT = sizeof kinds / sizeof *kinds };
+
+static void assert_same_point(const struct point *p, const struct point *w)
+{
+    assert_int_equal(p->kind, w->kind);
+    assert_string_equal(p->name, w->name);
+    assert_true(p->m == w->m && p->n == w->n && p->k == w->k && p->tokens == w->tokens);
+    assert_true(p->experts == w->experts && p->heads == w->heads && p->ranks == w->ranks);
+    assert_true(p->kv_heads == w->kv_heads && p->head_dim == w->head_dim);
+    assert_true(p->bytes == w->bytes && p->flops == w->flops && p->seconds == w->seconds);
+    assert_int_equal(p->repeats, w->repeats);
+}
+
 static void same_again(void **state)
 {
     (void)state;
-    static const struct point kinds[] = {
-        { .kind = POINT_GEMM,
-          .name = "forward",
-          .m = 5,
-          .n = 6,
-          .k = 7,
-          .flops = 420,
-          .bytes = 1.5,
-          .seconds = 1e-6,
-          .repeats = 11 },
-        { .kind = POINT_EXPERT_GEMM,
-          .name = "weight",
-          .m = INT64_C(1) << 40,
-          .n = 6,
-          .k = 7,
-          .experts = 8,
-          .flops = 4e12,
-          .seconds = 0.1234567890123456,
-          .repeats = 1 },
-        { .kind = POINT_ATTENTION_BACKWARD,
-          .name = "backward",
-          .heads = 32,
-          .kv_heads = 4,
-          .head_dim = 128,
-          .tokens = 65536,
-          .flops = 9e13,
-          .seconds = 0.2,
-          .repeats = 5 },
-        { .kind = POINT_COPY_EXCHANGE,
-          .name = "all_to_all",
-          .ranks = 2,
-          .bytes = 5e8,
-          .seconds = 1e-3,
-          .repeats = 20 },
-        { .kind = POINT_HELD, .name = "context", .bytes = 548995072, .repeats = 1 },
-    };
-    enum { COUNT = sizeof kinds / sizeof *kinds };
     struct diag_list diags = { 0 };
     struct points written = { .backend = "cuda",
                               .device = "A: \"Device\"",
@@ -93,16 +105,8 @@ static void same_again(void **state)
     assert_true(read.quick);
     assert_int_equal(read.memory_bytes, written.memory_bytes);
     assert_int_equal(read.count, COUNT);
-    for (int i = 0; i < COUNT; i++) {
-        const struct point *p = &read.points[i], *w = &kinds[i];
-        assert_int_equal(p->kind, w->kind);
-        assert_string_equal(p->name, w->name);
-        assert_true(p->m == w->m && p->n == w->n && p->k == w->k && p->tokens == w->tokens);
-        assert_true(p->experts == w->experts && p->heads == w->heads && p->ranks == w->ranks);
-        assert_true(p->kv_heads == w->kv_heads && p->head_dim == w->head_dim);
-        assert_true(p->bytes == w->bytes && p->flops == w->flops && p->seconds == w->seconds);
-        assert_int_equal(p->repeats, w->repeats);
-    }
+    for (int i = 0; i < COUNT; i++)
+        assert_same_point(&read.points[i], &kinds[i]);
     json_decref(document);
     points_done(&written);
     points_done(&read);
