@@ -44,6 +44,19 @@ const struct command commands[] = {
       "they are met. Values that are not measured are those of the base file, --hardware. With a "
       "points file of an earlier run: fits it again.",
       command_calibrate },
+    { "search", "", 0, 0, "the best of all layouts, and how far the derived one is from it",
+      "Looks at every legal layout: factorizations, interleaving, micro-batches, shard widths, "
+      "chunks, loss, recompute of the first N layers, offload; skips only what is proved to be no "
+      "better. -o writes the best as a plan file. Exits 1 when nothing fits.",
+      command_search },
+    { "sweep", "", 0, 0, "what fits over several numbers of GPUs and sequence lengths",
+      "Derives a layout for every pair of --gpus and --seq, each a list such as 8,16,32 and "
+      "32K,128K, and shows them in a table. Exits 1 when nothing fits anywhere.",
+      command_sweep },
+    { "grid", "", 0, 0, "which degrees fit: tp and cp against pp and ep, with recompute or without",
+      "Marks every combination of tp, cp, pp and ep by what its best settings need to fit. Exits 1 "
+      "when nothing fits.",
+      command_grid },
 };
 const size_t command_count = sizeof commands / sizeof *commands;
 

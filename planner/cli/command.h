@@ -40,5 +40,8 @@ int command_pair(const struct options *options, struct diag_list *reterr);
 int command_calibrate(const struct options *options, struct diag_list *reterr);
 int command_list(const struct options *options, struct diag_list *reterr);
 int command_rehearse(const struct options *options, struct diag_list *reterr);
+int command_search(const struct options *options, struct diag_list *reterr);
+int command_sweep(const struct options *options, struct diag_list *reterr);
+int command_grid(const struct options *options, struct diag_list *reterr);
 
 #endif

@@ -3,6 +3,7 @@
 #include "base/layout/layout.h"
 #include "base/text.h"
 #include "planner/cli/command.h"
+#include "planner/search/search.h"
 
 #include <argp.h>
 #include <string.h>
@@ -32,6 +33,7 @@ const struct option_info option_infos[OPTION_COUNT] = {
                               "the machines: a name of `rankfit list hardware` or a YAML file" },
     [OPTION_GPUS] = { .name = "gpus",
                       .value = "N",
+                      .lists = FOR_SWEEP,
                       .commands = FOR_QUESTION | FOR_CALIBRATE,
                       .type = OPTION_NUMBER,
                       .in_recipe = true,
@@ -40,6 +42,7 @@ const struct option_info option_infos[OPTION_COUNT] = {
                       .help = "how many GPUs, one rank each (on host: processes)" },
     [OPTION_SEQ] = { .name = "seq",
                      .value = "TOKENS",
+                     .lists = FOR_SWEEP,
                      .commands = FOR_QUESTION,
                      .type = OPTION_TOKENS,
                      .in_recipe = true,
@@ -232,6 +235,35 @@ const struct option_info option_infos[OPTION_COUNT] = {
                        .in_recipe = true,
                        .help = "write what each rank did when, for chrome://tracing and Perfetto: "
                                "phases, layers, operations, on GPUs every kernel" },
+    [OPTION_OBJECTIVE] = { .name = "objective",
+                           .value = "throughput|headroom|gpus|gpu-hours",
+                           .commands = FOR_SEARCH,
+                           .type = OPTION_NAME,
+                           .in_recipe = true,
+                           .names = objective_names,
+                           .help = "what is best: the shortest step (the default), the smallest "
+                                   "peak, the fewest GPUs up to --gpus, the fewest GPU-hours for "
+                                   "--tokens on up to --gpus" },
+    [OPTION_TOKENS_OF_TRAINING] = { .name = "tokens",
+                                    .value = "N",
+                                    .commands = FOR_SEARCH,
+                                    .type = OPTION_AMOUNT,
+                                    .in_recipe = true,
+                                    .help = "tokens of the whole training, such as 1e12; the "
+                                            "answer then says how many hours and GPU-hours" },
+    [OPTION_PARETO] = { .name = "pareto",
+                        .commands = FOR_SEARCH,
+                        .type = OPTION_FLAG,
+                        .in_recipe = true,
+                        .help = "also the layouts that no other beats in both time and memory" },
+    [OPTION_THREADS] = { .name = "threads",
+                         .value = "N",
+                         .commands = FOR_LAYOUTS,
+                         .type = OPTION_NUMBER,
+                         .in_recipe = true,
+                         .min = 1,
+                         .max = 16,
+                         .help = "processor threads to search with (one a core)" },
     [OPTION_JSON] = { .name = "json",
                       .commands = FOR_ALL,
                       .type = OPTION_FLAG,
@@ -239,7 +271,8 @@ const struct option_info option_infos[OPTION_COUNT] = {
                       .help = "print JSON instead of text" },
     [OPTION_OUTPUT] = { .name = "output",
                         .value = "FILE",
-                        .commands = FOR_PLAN | FOR_BUDGET | FOR_START | FOR_COMPARE | FOR_CALIBRATE,
+                        .commands = FOR_PLAN | FOR_BUDGET | FOR_START | FOR_COMPARE | FOR_SEARCH |
+                                    FOR_CALIBRATE,
                         .type = OPTION_PATH,
                         .in_recipe = true,
                         .letter = 'o',

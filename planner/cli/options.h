@@ -45,6 +45,10 @@ enum option_id {
     OPTION_TITLE, /* --name */
     OPTION_POINTS,
     OPTION_QUICK,
+    OPTION_OBJECTIVE,
+    OPTION_TOKENS_OF_TRAINING, /* --tokens */
+    OPTION_PARETO,
+    OPTION_THREADS,
     OPTION_JSON,
     OPTION_OUTPUT,
     OPTION_HELP,
@@ -61,10 +65,15 @@ enum {
     FOR_LIST = 1 << 5,
     FOR_PAIR = 1 << 6,
     FOR_REHEARSE = 1 << 7,
-    FOR_START = FOR_RUN | FOR_PAIR | FOR_REHEARSE,    /* what starts an executor */
-    FOR_QUESTION = FOR_PLAN | FOR_BUDGET | FOR_START, /* what asks about a model on machines */
+    FOR_START = FOR_RUN | FOR_PAIR | FOR_REHEARSE, /* what starts an executor */
     FOR_CALIBRATE = 1 << 8,
-    FOR_ALL = (1 << 9) - 1,
+    FOR_SEARCH = 1 << 9,
+    FOR_SWEEP = 1 << 10,
+    FOR_GRID = 1 << 11,
+    FOR_LAYOUTS = FOR_SEARCH | FOR_SWEEP | FOR_GRID, /* what looks at many layouts */
+    /* What asks about a model on machines. */
+    FOR_QUESTION = FOR_PLAN | FOR_BUDGET | FOR_START | FOR_LAYOUTS,
+    FOR_ALL = (1 << 12) - 1,
 };
 
 /* What the text of a value must be. Paths: relative to the recipe that says them; OPTION_DATA_PATH
@@ -82,6 +91,7 @@ enum option_type {
     OPTION_BYTES_OR_PERCENT,
     OPTION_NAME,
     OPTION_PROFILE, /* of routing */
+    OPTION_AMOUNT,  /* of tokens: OPTION_TOKENS, or a number such as 1e12 */
 };
 
 struct option_info {
@@ -92,6 +102,7 @@ struct option_info {
     bool in_recipe;
     char letter;              /* short form, 0: none */
     int64_t min, max;         /* OPTION_NUMBER, OPTION_TOKENS */
+    unsigned lists;           /* FOR_...: commands that take several values, with commas */
     const char *const *names; /* OPTION_NAME, up to a NULL */
     const char *help;
 };
@@ -148,7 +159,11 @@ void options_check_values(const struct options *options, unsigned command_bits,
 /* One option as a value; `otherwise` where it is not given. Values were checked when parsed. */
 int64_t option_number(const struct options *options, enum option_id id, int64_t otherwise);
 uint64_t option_size(const struct options *options, enum option_id id, uint64_t otherwise);
+double option_amount(const struct options *options, enum option_id id, double otherwise);
 double option_fraction(const struct options *options, enum option_id id, double otherwise);
+/* The index-th of an option's values as text; NULL behind the last one. `size` bytes at ret. */
+const char *option_item(const struct options *options, enum option_id id, int index, char *ret,
+                        size_t size);
 /* Index in option_infos[id].names. */
 int option_row(const struct options *options, enum option_id id, int otherwise);
 

@@ -305,6 +305,50 @@ struct subject *subject_open(const struct options *options, struct diag_list *re
     return NULL;
 }
 
+/* What reports need to speak of a question that has no answer yet. */
+static void take_facts(struct subject *subject)
+{
+    struct prediction *prediction = &subject->prediction;
+    struct plan *plan = &prediction->plan;
+    const struct question *question = &subject->question;
+    model_sizes_init(&prediction->sizes, &plan->model);
+    plan->gpus = question->gpus;
+    plan->seq_tokens = question->seq_tokens;
+    prediction->input = (struct budget_input){
+        .model = question->model,
+        .sizes = question->sizes,
+        .hardware = question->hardware,
+        .choices = &plan->choices,
+        .gpus = question->gpus,
+        .seq_tokens = question->seq_tokens,
+        .routing = question->routing,
+        .routing_quantile = question->routing_quantile,
+    };
+    prediction->memory_bytes = question_memory_bytes(question);
+    prediction->limit_bytes = question_limit_bytes(question);
+}
+
+struct subject *subject_open_question(const struct options *options, struct diag_list *reterr)
+{
+    struct subject *subject = calloc(1, sizeof *subject);
+    if (!subject) {
+        diag_error(reterr, (struct pos){ 0 }, "out of memory");
+        return NULL;
+    }
+    if (read_question(options, subject, reterr) == 0) {
+        take_facts(subject);
+        return subject;
+    }
+    subject_free(subject);
+    return NULL;
+}
+
+void subject_take(struct subject *subject, const struct candidate *candidate)
+{
+    subject->answer.recommended = *candidate;
+    take_answer(subject);
+}
+
 void subject_free(struct subject *subject)
 {
     free(subject);

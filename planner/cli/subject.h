@@ -20,6 +20,10 @@ struct subject {
  * error), else from the options. Every fault at once; NULL on errors. Freed with subject_free. */
 struct subject *subject_open(const struct options *options, struct diag_list *reterr);
 struct subject *subject_open_plan(const char *path, struct diag_list *reterr);
+/* The question alone: nothing is derived yet. */
+struct subject *subject_open_question(const struct options *options, struct diag_list *reterr);
+/* Makes a candidate for the question's GPUs the answer, with its prediction. */
+void subject_take(struct subject *subject, const struct candidate *candidate);
 void subject_free(struct subject *subject);
 
 #endif

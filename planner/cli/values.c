@@ -5,6 +5,8 @@
 #include "planner/cli/options.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void check_number(const struct option_info *info, const char *text, struct pos at,
@@ -70,6 +72,28 @@ static void check_name(const struct option_info *info, const char *text, struct 
     diag_hint(reterr, "this version knows %s", known);
 }
 
+static int parse_amount(const char *text, double *ret)
+{
+    uint64_t tokens;
+    char *end;
+    if (units_parse_tokens(text, &tokens) == 0) {
+        *ret = (double)tokens;
+        return 0;
+    }
+    *ret = strtod(text, &end);
+    return end == text || *end || !(*ret >= 1 && *ret < 1e18) ? -1 : 0;
+}
+
+static void check_amount(const struct option_info *info, const char *text, struct pos at,
+                         struct diag_list *reterr)
+{
+    double amount;
+    if (parse_amount(text, &amount) == 0)
+        return;
+    diag_error(reterr, at, "%s is '%s', not a number of tokens", info->name, text);
+    diag_hint(reterr, "for example 1e12, or 512M (M is 1,048,576)");
+}
+
 static void check_value(const struct option_info *info, const char *text, struct pos at,
                         struct diag_list *reterr)
 {
@@ -99,6 +123,9 @@ static void check_value(const struct option_info *info, const char *text, struct
     case OPTION_PROFILE:
         (void)routing_parse(text, at, &routing, reterr);
         break;
+    case OPTION_AMOUNT:
+        check_amount(info, text, at, reterr);
+        break;
     case OPTION_FLAG:
     case OPTION_TEXT:
     case OPTION_DATA_PATH:
@@ -108,12 +135,41 @@ static void check_value(const struct option_info *info, const char *text, struct
     }
 }
 
+enum { ITEM_BYTES = 64 };
+
+const char *option_item(const struct options *options, enum option_id id, int index, char *ret,
+                        size_t size)
+{
+    const char *text = options->value[id];
+    for (; text && index > 0; index--) {
+        text = strchr(text, ',');
+        text += text != NULL;
+    }
+    if (!text)
+        return NULL;
+    (void)snprintf(ret, size, "%.*s", (int)strcspn(text, ","), text);
+    return ret;
+}
+
+static void check_list(const struct options *options, enum option_id id, struct diag_list *reterr)
+{
+    char text[ITEM_BYTES];
+    for (int i = 0; option_item(options, id, i, text, sizeof text); i++)
+        check_value(&option_infos[id], text, options->at[id], reterr);
+}
+
 void options_check_values(const struct options *options, unsigned command_bits,
                           struct diag_list *reterr)
 {
-    for (int i = 0; i < OPTION_COUNT; i++)
-        if (options->value[i] && option_infos[i].commands & command_bits)
-            check_value(&option_infos[i], options->value[i], options->at[i], reterr);
+    for (int i = 0; i < OPTION_COUNT; i++) {
+        const struct option_info *info = &option_infos[i];
+        if (!options->value[i] || !(info->commands & command_bits))
+            continue;
+        if (info->lists & command_bits)
+            check_list(options, (enum option_id)i, reterr);
+        else
+            check_value(info, options->value[i], options->at[i], reterr);
+    }
 }
 
 int64_t option_number(const struct options *options, enum option_id id, int64_t otherwise)
@@ -133,6 +189,14 @@ uint64_t option_size(const struct options *options, enum option_id id, uint64_t 
         (void)units_parse_tokens(options->value[id], &ret);
     else
         (void)units_parse_bytes(options->value[id], &ret);
+    return ret;
+}
+
+double option_amount(const struct options *options, enum option_id id, double otherwise)
+{
+    double ret = otherwise;
+    if (options_has(options, id))
+        (void)parse_amount(options->value[id], &ret);
     return ret;
 }
 

@@ -150,8 +150,48 @@ void estimator_peaks(struct estimator *e, const struct choices *choices, struct 
         slow_peaks(e, ret);
 }
 
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t without_output(const struct kind_peak *kind)
+{
+    return kind->peak - kind->output;
+}
+
+/* The last layer at work, forward or backward, with its own unit gathered and, backward, its
+ * gradients and the gradient stream: whichever way it is kept or replayed. */
+static uint64_t last_layer_bytes(const struct stage_parts *p)
+{
+    struct estimator *e = p->e;
+    int rows = e->in.hardware->host ? ROWS_POINT : ROWS_HIGH;
+    int layer = p->stage->first + p->stage->layers - 1;
+    const struct unit_shared *unit = &p->units->layer[e->classes.of[layer]];
+    const struct kind_peak *kinds[RESIDENCY_MODES];
+    for (int m = 0; m < RESIDENCY_MODES; m++)
+        kinds[m] = shared_kind(e, p->body, rows, layer, (enum residency_mode)m);
+    uint64_t forward = smaller(without_output(kinds[RESIDENCY_FORWARD]),
+                               without_output(kinds[RESIDENCY_FORWARD_SAVED]));
+    uint64_t backward = smaller(without_output(kinds[RESIDENCY_BACKWARD]),
+                                without_output(kinds[RESIDENCY_BACKWARD_SAVED]));
+    uint64_t beside =
+        add_sat(add_sat(unit->gradient.dense, unit->gradient.expert), p->flight.checkpoint);
+    return add_sat(unit->gathered, larger(forward, add_sat(backward, beside)));
+}
+
+static uint64_t loss_working_bytes(const struct loss_bytes *l)
+{
+    return add_sat(l->logits, larger(l->tiles, l->normed));
+}
+
 /* State, communicators, runtime, transfers and inputs; all checkpoints; and in the loss its logits
- * and tiles, elsewhere the gradient stream. Each is part of a sum of peak.c. */
+ * and tiles, or the last layer at work. Each is part of a sum of peak.c. */
 uint64_t estimator_floor(struct estimator *e, const struct choices *choices)
 {
     const struct pipeline_spots *spots = spots_of(e, choices);
@@ -164,15 +204,13 @@ uint64_t estimator_floor(struct estimator *e, const struct choices *choices)
         (void)parts_of_stage(&parts, &spots->stages[i]);
         const struct in_flight *f = &parts.flight;
         uint64_t layers = add_sat(f->other_layers, (uint64_t)parts.stage->layers);
-        uint64_t held = mul_sat(layers, f->checkpoint), work = f->checkpoint;
-        held = held < f->device_limit ? held : f->device_limit;
-        if (parts.loss) {
-            const struct loss_bytes *l = parts.loss;
-            work = add_sat(l->logits, l->tiles > l->normed ? l->tiles : l->normed);
-        }
+        uint64_t held = smaller(mul_sat(layers, f->checkpoint), f->device_limit);
+        uint64_t work = last_layer_bytes(&parts);
+        if (parts.loss)
+            work = larger(work, loss_working_bytes(parts.loss));
         uint64_t sum = add_sat(add_sat(parts.fixed, parts.pipeline), add_sat(held, work));
         sum = add_sat(sum, mul_sat((uint64_t)f->micro_batches, f->inputs));
-        most = sum > most ? sum : most;
+        most = larger(sum, most);
     }
     return most;
 }

@@ -121,6 +121,9 @@ void report_comparison_text(const struct comparison *comparison, struct text_sty
         print_rank(comparison, &comparison->ranks[i], out);
     }
     print_time(comparison, out);
+    if (comparison->traced)
+        (void)fprintf(out, "%-*sthe trace's own time and buffers are part of what was measured\n",
+                      TEXT_MARGIN, "traced");
     const char *colour = !style.colour ? "" : comparison->within ? "\033[32m" : "\033[31m";
     (void)fprintf(out, "%s%-*s%s%s", colour, TEXT_MARGIN, "verdict",
                   comparison->within ? "within tolerance" : "out of tolerance",

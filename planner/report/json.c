@@ -117,10 +117,10 @@ static json_t *recommended_json(const struct prediction *prediction, const struc
     return ret;
 }
 
-static json_t *candidate_json(const struct prediction *prediction,
+json_t *report_candidate_json(const struct budget_input *question,
                               const struct candidate *candidate)
 {
-    struct budget_input input = prediction->input;
+    struct budget_input input = *question;
     input.choices = &candidate->choices;
     json_t *ret = json_object();
     json_object_set_new(ret, "layout", choices_layout_json(&candidate->choices));
@@ -135,7 +135,8 @@ static json_t *candidates_json(const struct prediction *prediction, const struct
 {
     json_t *ret = json_array();
     for (int i = 0; i < answer->candidate_count; i++)
-        json_array_append_new(ret, candidate_json(prediction, &answer->candidates[i]));
+        json_array_append_new(ret,
+                              report_candidate_json(&prediction->input, &answer->candidates[i]));
     return ret;
 }
 
@@ -152,7 +153,7 @@ static json_t *searched_json(const struct answer *answer)
     return ret;
 }
 
-static json_t *model_json(const struct prediction *prediction)
+json_t *report_model_of(const struct prediction *prediction)
 {
     const struct model *model = &prediction->plan.model;
     json_t *ret = json_pack("{s:s, s:s}", "name", model->name, "title", model->title);
@@ -160,7 +161,7 @@ static json_t *model_json(const struct prediction *prediction)
     return ret;
 }
 
-static json_t *hardware_json(const struct prediction *prediction)
+json_t *report_hardware_of(const struct prediction *prediction)
 {
     const struct plan *plan = &prediction->plan;
     json_t *ret = json_pack("{s:s, s:s, s:i}", "name", plan->hardware.name, "gpu",
@@ -180,8 +181,8 @@ json_t *report_plan_json(const struct prediction *prediction, const struct answe
 {
     const struct plan *plan = &prediction->plan;
     json_t *ret = json_pack("{s:s, s:s}", "schema", "rankfit.plan/1", "plan_digest", plan->digest);
-    json_object_set_new(ret, "model", model_json(prediction));
-    json_object_set_new(ret, "hardware", hardware_json(prediction));
+    json_object_set_new(ret, "model", report_model_of(prediction));
+    json_object_set_new(ret, "hardware", report_hardware_of(prediction));
     json_t *document = plan_to_json(plan);
     take(ret, document, "workload");
     take(ret, document, "engine");
@@ -221,8 +222,8 @@ json_t *report_budget_json(const struct prediction *prediction, int rank)
     const struct plan *plan = &prediction->plan;
     json_t *ret =
         json_pack("{s:s, s:s}", "schema", "rankfit.budget/1", "plan_digest", plan->digest);
-    json_object_set_new(ret, "model", model_json(prediction));
-    json_object_set_new(ret, "hardware", hardware_json(prediction));
+    json_object_set_new(ret, "model", report_model_of(prediction));
+    json_object_set_new(ret, "hardware", report_hardware_of(prediction));
     json_t *document = plan_to_json(plan);
     take(ret, document, "workload");
     json_decref(document);

@@ -57,10 +57,6 @@ void report_run_text(const struct prediction *prediction, const struct measureme
     report_head_text(prediction, style.out);
     (void)fputc('\n', style.out);
     print_who(measurement, style.out);
-    if (measurement->traced)
-        (void)fprintf(style.out,
-                      "%-*sthe trace's own buffers and time are part of what was measured\n",
-                      TEXT_MARGIN, "traced");
     print_layout(prediction, style.out);
     if (measurement->rank_count > 0)
         print_steps(prediction, &measurement->ranks[0], style.out);

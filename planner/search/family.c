@@ -15,6 +15,8 @@
 
 #include <string.h>
 
+enum { FRONT_STEPS = 8 };
+
 int worker_init(struct worker *worker, const struct space *space, struct shared_search *shared)
 {
     struct budget_input facts = space_budget_input(space, NULL);
@@ -114,18 +116,19 @@ static bool judge(struct worker *w, const struct choices *choices, double second
     return true;
 }
 
-/* Layers to recompute: none, the first 1 to L - 1, all; the fastest first. */
+/* Layers to recompute: none, the first 1 to L - 1, all; the fastest first. For a front only every
+ * eighth of the layers. */
 struct variants {
-    int count;
+    int count, step;
     bool keeps;     /* the first of them recomputes nothing */
     bool all_first; /* under full recompute: as fixed, or all layers */
     int layers;     /* of the largest stage */
 };
 
-static struct variants variants_of(const struct space *space, const struct layout *l,
-                                   unsigned offload)
+static struct variants variants_of(const struct worker *w, const struct layout *l, unsigned offload)
 {
-    struct variants v = { 0 };
+    const struct space *space = &w->space;
+    struct variants v = { .step = 1 };
     bool full = false;
     for (int i = 0; i < space->recompute.count; i++) {
         v.keeps |= space->recompute.values[i] == RECOMPUTE_NONE;
@@ -136,13 +139,15 @@ static struct variants variants_of(const struct space *space, const struct layou
     if (full && (offload & OFFLOAD_CHECKPOINTS))
         v.keeps = false; /* none keeps no checkpoints */
     v.all_first = full && !space->open_recompute_layers;
-    v.count = v.keeps + (!full ? 0 : v.all_first ? 1 : v.layers);
+    if (w->shared->front && v.layers > FRONT_STEPS)
+        v.step = (v.layers + FRONT_STEPS - 1) / FRONT_STEPS;
+    v.count = v.keeps + (!full ? 0 : v.all_first ? 1 : (v.layers + v.step - 1) / v.step);
     return v;
 }
 
 static void set_variant(const struct variants *v, int index, struct settings *settings)
 {
-    int recomputed = index + (v->keeps ? 0 : 1);
+    int recomputed = (index + (v->keeps ? 0 : 1)) * v->step;
     settings->recompute = recomputed == 0 ? RECOMPUTE_NONE : RECOMPUTE_FULL;
     settings->recompute_layers = v->all_first || recomputed >= v->layers ? 0 : recomputed;
 }
@@ -208,10 +213,10 @@ static void search_variants(struct worker *w, const struct family *f, int tile, 
 static void search_family(struct worker *w, struct family *f)
 {
     struct choices choices;
-    f->variants = (struct variants){ .count = 1, .keeps = true };
+    f->variants = (struct variants){ .count = 1, .step = 1, .keeps = true };
     f->tiles = (struct knob){ .count = 1, .values = { 0 } };
     complete(w, f, 0, 0, 0, &choices);
-    f->variants = variants_of(&w->space, &choices.layout, f->settings.offload);
+    f->variants = variants_of(w, &choices.layout, f->settings.offload);
     f->tiles = tiles_of(&w->space, &choices.layout);
     f->depths = f->settings.sharding == SHARDING_FSDP ? w->space.ahead.count : 1;
     uint64_t size = (uint64_t)(f->variants.count * f->tiles.count * f->depths);

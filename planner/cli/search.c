@@ -1,0 +1,152 @@
+/* rankfit search */
+#include "planner/search/search.h"
+
+#include "planner/cli/command.h"
+#include "planner/cli/output.h"
+#include "planner/cli/progress.h"
+#include "planner/cli/subject.h"
+#include "planner/report/json.h"
+#include "planner/report/search_report.h"
+
+#include <stdlib.h>
+
+struct quest {
+    struct subject *subject;
+    struct search_options options;
+    struct search_result result;
+    struct answer derived; /* where it is the same GPUs */
+    struct search_report report;
+};
+
+static bool looks_at_worlds(enum objective objective)
+{
+    return objective == OBJECTIVE_GPUS || objective == OBJECTIVE_GPU_HOURS;
+}
+
+/* Nothing is legal: derivation says what is wrong. */
+static int tell_illegal(struct quest *quest, struct diag_list *reterr)
+{
+    int before = reterr->errors;
+    if (derive(&quest->subject->question, &quest->derived, reterr) != 0 || reterr->errors > before)
+        return EXIT_QUESTION;
+    return EXIT_NO;
+}
+
+static void options_of(const struct options *options, struct search_options *ret)
+{
+    *ret = (struct search_options){
+        .objective = (enum objective)option_row(options, OPTION_OBJECTIVE, OBJECTIVE_THROUGHPUT),
+        .threads = (int)option_number(options, OPTION_THREADS, 0),
+        .everything = !options_has(options, OPTION_MICRO_BATCH),
+        .front = options_has(options, OPTION_PARETO),
+    };
+}
+
+/* The derived layout against the best among what derivation chooses from. */
+static int judge_derivation(struct quest *quest, struct diag_list *reterr)
+{
+    struct search_options options = { .threads = quest->options.threads };
+    struct search_result *best = calloc(1, sizeof *best);
+    const struct candidate *derived = &quest->derived.recommended;
+    struct diag_list ignored = { .count = 0 };
+    quest->report.derived_over_best = -1;
+    if (!best)
+        return diag_error(reterr, (struct pos){ 0 }, "out of memory");
+    if (derive(&quest->subject->question, &quest->derived, &ignored) == 0) {
+        quest->report.derived = derived;
+        if (derived->verdict != VERDICT_DOES_NOT_FIT &&
+            search_run(&quest->subject->question, &options, best, reterr) == 0 && best->any)
+            quest->report.derived_over_best = best->best.time.seconds / derived->time.seconds;
+    }
+    free(best);
+    return 0;
+}
+
+static int run(struct quest *quest, struct diag_list *reterr)
+{
+    const struct question *question = &quest->subject->question;
+    bool worlds = looks_at_worlds(quest->options.objective);
+    struct progress progress;
+    int rc;
+    progress_start(&progress, "searching");
+    quest->options.progress = progress_tell;
+    quest->options.context = &progress;
+    rc = worlds ? search_worlds(question, &quest->options, &quest->result, reterr)
+                : search_run(question, &quest->options, &quest->result, reterr);
+    if (rc == 0 && !worlds && quest->result.any)
+        rc = judge_derivation(quest, reterr);
+    progress_end(&progress);
+    return rc;
+}
+
+static void show(const struct options *options, struct quest *quest)
+{
+    if (!options_has(options, OPTION_JSON)) {
+        report_search_text(&quest->report, output_style());
+        return;
+    }
+    json_t *document = report_search_json(&quest->report);
+    output_json(document);
+    json_decref(document);
+}
+
+static int write_plan(const struct options *options, const struct quest *quest,
+                      struct diag_list *reterr)
+{
+    if (!options_has(options, OPTION_OUTPUT) || !quest->result.any)
+        return 0;
+    json_t *document = report_plan_file(&quest->subject->prediction, NULL);
+    int ret = output_file(options, document, reterr);
+    json_decref(document);
+    return ret;
+}
+
+static int answer(const struct options *options, struct quest *quest, struct diag_list *reterr)
+{
+    struct subject *subject = quest->subject;
+    const struct search_result *result = &quest->result;
+    if (run(quest, reterr) != 0)
+        return EXIT_SYSTEM;
+    if (!result->any && !looks_at_worlds(quest->options.objective))
+        return tell_illegal(quest, reterr);
+    if (result->any) {
+        subject->question.gpus = result->gpus;
+        subject_take(subject, &result->best);
+    }
+    quest->report.prediction = &subject->prediction;
+    quest->report.result = result;
+    quest->report.objective = quest->options.objective;
+    quest->report.tokens = option_amount(options, OPTION_TOKENS_OF_TRAINING, 0);
+    show(options, quest);
+    if (write_plan(options, quest, reterr) != 0)
+        return EXIT_SYSTEM;
+    return result->any && result->best.verdict != VERDICT_DOES_NOT_FIT ? EXIT_ANSWERED : EXIT_NO;
+}
+
+static int check_tokens(const struct options *options, enum objective objective,
+                        struct diag_list *reterr)
+{
+    if (objective != OBJECTIVE_GPU_HOURS || options_has(options, OPTION_TOKENS_OF_TRAINING))
+        return 0;
+    diag_error(reterr, options->at[OPTION_OBJECTIVE], "objective gpu-hours of how many tokens?");
+    return diag_hint(reterr, "--tokens 1e12, or the key tokens of a recipe");
+}
+
+int command_search(const struct options *options, struct diag_list *reterr)
+{
+    if (output_check(options, reterr) != 0)
+        return EXIT_SYSTEM;
+    struct quest *quest = calloc(1, sizeof *quest);
+    if (!quest) {
+        diag_error(reterr, (struct pos){ 0 }, "out of memory");
+        return EXIT_SYSTEM;
+    }
+    int status = EXIT_QUESTION;
+    options_of(options, &quest->options);
+    quest->subject = subject_open_question(options, reterr);
+    if (check_tokens(options, quest->options.objective, reterr) == 0 && quest->subject)
+        status = answer(options, quest, reterr);
+    subject_free(quest->subject);
+    free(quest);
+    return status;
+}

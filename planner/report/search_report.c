@@ -1,0 +1,254 @@
+#include "planner/report/search_report.h"
+
+#include "base/text.h"
+#include "base/units.h"
+#include "planner/report/json.h"
+#include "planner/report/table.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LINE_BYTES = 512 };
+
+static double percent(double part, double whole)
+{
+    return whole > 0 ? 100 * part / whole : 0;
+}
+
+static void print_hours(const struct search_report *report, FILE *out)
+{
+    const struct search_result *r = report->result;
+    double rate = r->best.time.tokens_per_second_per_gpu;
+    char hours[32], gpu_hours[32];
+    if (report->tokens <= 0 || rate <= 0)
+        return;
+    double spent = report->tokens / rate / 3600;
+    units_format_count(gpu_hours, sizeof gpu_hours, (uint64_t)llround(spent));
+    units_format_count(hours, sizeof hours, (uint64_t)llround(spent / r->gpus));
+    (void)fprintf(out, "%-*s%g tokens take %s hours on %d GPUs, %s GPU-hours\n", TEXT_MARGIN,
+                  "training", report->tokens, hours, r->gpus, gpu_hours);
+}
+
+static void print_candidate(const struct model *model, const struct candidate *c,
+                            struct table *table)
+{
+    char degrees[LINE_BYTES], primitives[LINE_BYTES], size[32], seconds[32], rate[32];
+    format_degrees(&c->choices.layout, " ", degrees, sizeof degrees);
+    format_primitives(model, &c->choices.primitives, primitives, sizeof primitives);
+    units_format_count(rate, sizeof rate, (uint64_t)llround(c->time.tokens_per_second_per_gpu));
+    table_cell(table, "%s", units_format_seconds(seconds, sizeof seconds, c->time.seconds));
+    table_cell(table, "%s", rate);
+    table_cell(table, "%s", units_format_gb(size, sizeof size, c->worst.peak_upper_bytes, 1));
+    table_cell(table, "%s", degrees);
+    table_cell(table, "%s", primitives);
+}
+
+static void print_front(const struct search_report *report, FILE *out)
+{
+    const struct search_result *r = report->result;
+    struct table table = { .columns = 5, .left = 1u << 3 | 1u << 4 };
+    if (r->front_count == 0)
+        return;
+    table_cell(&table, "step");
+    table_cell(&table, "tokens/s a GPU");
+    table_cell(&table, "upper bound");
+    table_cell(&table, "%s", "");
+    table_cell(&table, "%s", "");
+    for (int i = 0; i < r->front_count; i++)
+        print_candidate(&report->prediction->plan.model, &r->front[i], &table);
+    table_print(&table, "pareto", out);
+    table_done(&table);
+}
+
+static void print_derived(const struct search_report *report, FILE *out)
+{
+    const struct candidate *d = report->derived;
+    char degrees[LINE_BYTES], line[2 * LINE_BYTES];
+    if (!d)
+        return;
+    format_degrees(&d->choices.layout, " ", degrees, sizeof degrees);
+    double best = report->result->best.time.seconds;
+    size_t used = 0;
+    text_append(line, sizeof line, &used, "rankfit plan takes %s", degrees);
+    if (d->verdict == VERDICT_DOES_NOT_FIT)
+        text_append(line, sizeof line, &used, ", which does not fit");
+    else
+        text_append(line, sizeof line, &used, ": %.1f %% of this speed",
+                    percent(best, d->time.seconds));
+    if (report->derived_over_best >= 0)
+        text_append(line, sizeof line, &used,
+                    "; %.1f %% of the best without interleaving, larger micro-batches and offload",
+                    100 * report->derived_over_best);
+    text_wrap("derived", line, 0, out);
+}
+
+static void print_step(const struct step_time *time, FILE *out)
+{
+    char seconds[32], tokens[32];
+    units_format_seconds(seconds, sizeof seconds, time->seconds);
+    units_format_count(tokens, sizeof tokens, (uint64_t)llround(time->tokens_per_second_per_gpu));
+    (void)fprintf(out, "%-*s%s   MFU %.1f %%, HFU %.1f %%   %s tokens/s per GPU\n", TEXT_MARGIN,
+                  "step", seconds, 100 * time->mfu, 100 * time->hfu, tokens);
+}
+
+static void print_searched(const struct search_result *r, FILE *out)
+{
+    char layouts[32], judged[32];
+    units_format_count(layouts, sizeof layouts, r->layouts);
+    units_format_count(judged, sizeof judged, r->judged);
+    (void)fprintf(out,
+                  "%-*s%s layouts in %.2f s: %s judged, the others proved to be no better, too "
+                  "large or illegal\n",
+                  TEXT_MARGIN, "searched", layouts, r->seconds, judged);
+}
+
+void report_search_text(const struct search_report *report, struct text_style style)
+{
+    FILE *out = style.out;
+    report_head_text(report->prediction, out);
+    (void)fputc('\n', out);
+    if (report->result->any) {
+        report_verdict_text(report->prediction, style);
+        print_step(&report->prediction->time, out);
+        print_hours(report, out);
+        print_derived(report, out);
+        print_front(report, out);
+    } else {
+        (void)fprintf(out, "nothing fits on any number of GPUs up to %d\n",
+                      report->prediction->plan.gpus);
+    }
+    print_searched(report->result, out);
+}
+
+static json_t *searched_json(const struct search_report *report)
+{
+    const struct search_result *r = report->result;
+    json_t *ret = json_object();
+    json_object_set_new(ret, "layouts", json_bytes(r->layouts));
+    json_object_set_new(ret, "legal", json_bytes(r->legal));
+    json_object_set_new(ret, "judged", json_bytes(r->judged));
+    json_object_set_new(ret, "seconds", json_number(r->seconds));
+    bool known = report->derived_over_best >= 0 && report->derived;
+    json_object_set_new(ret, "derived_over_best",
+                        known ? json_number(report->derived_over_best) : json_null());
+    return ret;
+}
+
+static json_t *training_json(const struct search_report *report)
+{
+    double rate = report->result->best.time.tokens_per_second_per_gpu;
+    if (report->tokens <= 0 || !report->result->any || rate <= 0)
+        return json_null();
+    double gpu_hours = report->tokens / rate / 3600;
+    json_t *ret = json_object();
+    json_object_set_new(ret, "tokens", json_number(report->tokens));
+    json_object_set_new(ret, "hours", json_number(gpu_hours / report->result->gpus));
+    json_object_set_new(ret, "gpu_hours", json_number(gpu_hours));
+    return ret;
+}
+
+static json_t *facts_json(const char *schema, const struct prediction *prediction)
+{
+    json_t *ret = json_pack("{s:s}", "schema", schema);
+    json_object_set_new(ret, "model", report_model_of(prediction));
+    json_object_set_new(ret, "hardware", report_hardware_of(prediction));
+    return ret;
+}
+
+json_t *report_search_json(const struct search_report *report)
+{
+    const struct search_result *r = report->result;
+    const struct budget_input *input = &report->prediction->input;
+    json_t *ret = facts_json("rankfit.search/1", report->prediction), *front = json_array();
+    json_object_set_new(ret, "seq_tokens", json_bytes(report->prediction->plan.seq_tokens));
+    json_object_set_new(ret, "objective", json_string(objective_names[report->objective]));
+    const char *verdict = verdict_names[r->any ? r->best.verdict : VERDICT_DOES_NOT_FIT];
+    json_object_set_new(ret, "verdict", json_string(verdict));
+    json_object_set_new(ret, "limit_bytes", json_bytes(report->prediction->limit_bytes));
+    json_object_set_new(ret, "gpus", r->any ? json_integer(r->gpus) : json_null());
+    json_object_set_new(ret, "best", r->any ? report_candidate_json(input, &r->best) : json_null());
+    json_object_set_new(ret, "derived",
+                        report->derived ? report_candidate_json(input, report->derived)
+                                        : json_null());
+    json_object_set_new(ret, "training", training_json(report));
+    for (int i = 0; i < r->front_count; i++)
+        json_array_append_new(front, report_candidate_json(input, &r->front[i]));
+    json_object_set_new(ret, "pareto", front);
+    json_object_set_new(ret, "searched", searched_json(report));
+    return ret;
+}
+
+static void print_cell(const struct sweep *sweep, const struct sweep_cell *cell,
+                       struct table *table)
+{
+    static const char *const verdicts[] = { "fits", "tight", "does not fit" };
+    const struct candidate *c = &cell->candidate;
+    char tokens[32], size[32], text[LINE_BYTES];
+    table_cell(table, "%d", cell->gpus);
+    table_cell(table, "%s", units_format_count(tokens, sizeof tokens, cell->seq_tokens));
+    if (!cell->legal) {
+        table_cell(table, "not legal");
+        for (int i = 3; i < table->columns - 1; i++)
+            table_cell(table, "%s", "");
+        table_cell(table, "%s", cell->fault);
+        return;
+    }
+    table_cell(table, "%s", verdicts[c->verdict]);
+    table_cell(table, "%s", units_format_gb(size, sizeof size, c->worst.peak_bytes, 1));
+    table_cell(table, "%.0f", c->time.tokens_per_second_per_gpu);
+    table_cell(table, "%.1f %%", 100 * c->time.mfu);
+    format_degrees(&c->choices.layout, " ", text, sizeof text);
+    table_cell(table, "%s", text);
+    format_primitives(&sweep->prediction->plan.model, &c->choices.primitives, text, sizeof text);
+    table_cell(table, "%s", text);
+}
+
+void report_sweep_text(const struct sweep *sweep, struct text_style style)
+{
+    static const char *const heads[] = { "GPUs",           "sequence", "verdict", "peak",
+                                         "tokens/s a GPU", "MFU",      "",        "" };
+    const struct plan *plan = &sweep->prediction->plan;
+    struct table table = { .columns = 8, .left = 1u << 2 | 1u << 6 | 1u << 7 };
+    char total[32], limit[32];
+    format_params(sweep->prediction->sizes.counts.total, total, sizeof total);
+    units_format_gb(limit, sizeof limit, sweep->prediction->limit_bytes, 1);
+    (void)fprintf(style.out, "%s, %s parameters, on %s; limit %s a GPU\n\n",
+                  plan->model.title[0] ? plan->model.title : plan->model.name, total,
+                  plan->hardware.gpu[0] ? plan->hardware.gpu : plan->hardware.name, limit);
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        table_cell(&table, "%s", heads[i]);
+    for (int i = 0; i < sweep->count; i++)
+        print_cell(sweep, &sweep->cells[i], &table);
+    table_print(&table, "", style.out);
+    table_done(&table);
+}
+
+static json_t *cell_json(const struct sweep *sweep, const struct sweep_cell *cell)
+{
+    struct budget_input input = sweep->prediction->input;
+    json_t *ret = json_object();
+    input.gpus = cell->gpus;
+    input.seq_tokens = cell->seq_tokens;
+    json_object_set_new(ret, "gpus", json_integer(cell->gpus));
+    json_object_set_new(ret, "seq_tokens", json_bytes(cell->seq_tokens));
+    json_object_set_new(ret, "legal", json_boolean(cell->legal));
+    json_object_set_new(ret, "limit_bytes", json_bytes(cell->limit_bytes));
+    if (!cell->legal) {
+        json_object_set_new(ret, "fault", json_string(cell->fault));
+        return ret;
+    }
+    json_t *candidate = report_candidate_json(&input, &cell->candidate);
+    json_object_update(ret, candidate);
+    json_decref(candidate);
+    return ret;
+}
+
+json_t *report_sweep_json(const struct sweep *sweep)
+{
+    json_t *ret = facts_json("rankfit.sweep/1", sweep->prediction), *cells = json_array();
+    json_object_del(json_object_get(ret, "hardware"), "gpus");
+    for (int i = 0; i < sweep->count; i++)
+        json_array_append_new(cells, cell_json(sweep, &sweep->cells[i]));
+    json_object_set_new(ret, "cells", cells);
+    return ret;
+}
