@@ -21,7 +21,7 @@ struct peaks {
 void estimator_peaks(struct estimator *estimator, const struct choices *choices, struct peaks *ret);
 
 /* Bytes that are there whatever is recomputed and gathered ahead, at least: no member of a family
- * that differs in these two has a lower peak_bytes. */
+ * that differs in these two has a lower peak_upper_bytes. */
 uint64_t estimator_floor(struct estimator *estimator, const struct choices *choices);
 
 /* Seconds that no sharding, loss, recompute, offload and nothing gathered ahead can take off. */

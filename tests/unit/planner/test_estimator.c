@@ -119,7 +119,7 @@ static void assert_same(struct estimator *e, const struct choices *choices, uint
     in.choices = choices;
     budget_worst(&in, &worst);
     estimator_peaks(e, choices, &peaks);
-    assert_true(estimator_floor(e, choices) <= worst.peak_bytes);
+    assert_true(estimator_floor(e, choices) <= worst.peak_upper_bytes);
     if (peaks.peak_bytes != worst.peak_bytes || peaks.peak_upper_bytes != worst.peak_upper_bytes ||
         peaks.host_bytes != worst.host_bytes) {
         char phase[96];
