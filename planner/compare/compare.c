@@ -196,6 +196,7 @@ int comparison_compute(const struct prediction *prediction, const struct measure
     }
     ret->rank_count = measurement->rank_count;
     ret->on_device = strcmp(measurement->backend, "host") != 0;
+    ret->traced = measurement->traced;
     ret->rehearsed_world = measurement->rehearsed_world;
     for (size_t i = 0; i < ret->rank_count; i++)
         compare_rank(prediction, &measurement->ranks[i], tolerances, ret->on_device, budget,

@@ -46,6 +46,7 @@ enum { WORST_ARENA = ITEM_COUNT, WORST_DEVICE, WORST_TIME };
 struct comparison {
     struct tolerances tolerances;
     bool on_device;      /* cuda: the device figure is judged, else the arena */
+    bool traced;         /* the measured figures hold the trace's buffers and time */
     int rehearsed_world; /* 0: a run; else one rank of so many was rehearsed */
     size_t rank_count;
     struct compared_rank *ranks;

@@ -73,6 +73,8 @@ static json_t *worst_json(const struct comparison *comparison)
 json_t *comparison_to_json(const struct comparison *comparison)
 {
     json_t *ret = json_pack("{s:s}", "schema", "rankfit.comparison/1");
+    if (comparison->traced)
+        json_object_set_new(ret, "traced", json_true());
     if (comparison->rehearsed_world > 0)
         json_object_set_new(ret, "rehearsal",
                             json_pack("{s:i}", "world", comparison->rehearsed_world));

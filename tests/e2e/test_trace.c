@@ -291,6 +291,20 @@ static void whole_or_not_at_all(void **state)
     program_done(&result);
 }
 
+/* Whoever compares is told what the figures hold. */
+static void told_by_compare(void **state)
+{
+    (void)state;
+    struct program_result result;
+    program_run("\"$RANKFIT\" plan " QUESTION " -o $TMP/p.yaml >/dev/null; "
+                "\"$RANKFIT\" run $TMP/p.yaml --steps 1 --trace $TMP/t.json -o $TMP/m.yaml "
+                ">/dev/null 2>&1; \"$RANKFIT\" compare $TMP/p.yaml $TMP/m.yaml",
+                &result);
+    assert_int_equal(result.status, 0);
+    assert_non_null(strstr(result.out, "\ntraced  the trace's own time and buffers"));
+    program_done(&result);
+}
+
 static bool can_run(void)
 {
     return system("command -v mpirun >/dev/null && test -x \"$RANKFIT_HOST\"") == 0;
@@ -301,6 +315,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_back),
         cmocka_unit_test(whole_or_not_at_all),
+        cmocka_unit_test(told_by_compare),
     };
     if (!can_run())
         return SKIPPED;
