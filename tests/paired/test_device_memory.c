@@ -19,10 +19,6 @@
 
 enum { LEAST_ROWS = 46 };
 
-/* Open: under chunks of balanced load packing leaves 0.3 to 0.6 GB between tensors, which no item
- * predicts yet; these rows are held to one and a half times the bound. */
-static const char *const beyond_bound[] = { "moe2-cp2-128k.json", "moe2-2layers-64k.json" };
-
 /* The part of a stored row as a file of its own, which the readers take. */
 static void write_part(const json_t *row, const char *key, char *ret_path, size_t size)
 {
@@ -33,16 +29,11 @@ static void write_part(const json_t *row, const char *key, char *ret_path, size_
     assert_int_equal(close(file), 0);
 }
 
-static double bound_of(const char *name, const struct compared_rank *rank,
-                       const struct rank_budget *budget)
+static double bound_of(const struct compared_rank *rank, const struct rank_budget *budget)
 {
     double device = (double)rank->device.measured_bytes;
     double moving = device - (double)budget->category_bytes[CATEGORY_STATIC];
-    double bound = fmax(fmax(0.01 * device, 0.03 * moving), 64.0 * 1048576.0);
-    for (size_t i = 0; i < sizeof beyond_bound / sizeof *beyond_bound; i++)
-        if (strcmp(name, beyond_bound[i]) == 0)
-            return 1.5 * bound;
-    return bound;
+    return fmax(fmax(0.01 * device, 0.03 * moving), 64.0 * 1048576.0);
 }
 
 static void judge(const char *name, struct prediction *prediction,
@@ -63,7 +54,7 @@ static void judge(const char *name, struct prediction *prediction,
                name, rank->rank, (double)rank->device.measured_bytes / 1e9, error / 1048576,
                100 * rank->device.error, 100 * rank->arena.error);
         assert_true(rank->device.measured_bytes > 0);
-        if (fabs(error) > bound_of(name, rank, budget))
+        if (fabs(error) > bound_of(rank, budget))
             fail_msg("%s: rank %d: device figure off by %.0f bytes", name, rank->rank, error);
         if (fabs(arena) > 0.001 * (double)rank->device.measured_bytes)
             fail_msg("%s: rank %d: %.0f bytes of the arena unexplained", name, rank->rank, arena);
