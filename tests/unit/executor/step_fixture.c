@@ -125,7 +125,7 @@ void step_run(struct fabric *fabric, const struct plan *plan, int steps, struct 
 {
     struct diag_list errors = { 0 };
     struct trainer trainer;
-    struct backend *backend = backend_host_open(&errors);
+    struct backend *backend = step_open_backend(&errors);
     const struct data data = { .seed = 5, .vocab = plan->model.vocab };
 
     memset(ret, 0, sizeof *ret);
@@ -147,7 +147,7 @@ void step_run(struct fabric *fabric, const struct plan *plan, int steps, struct 
     }
     arena_record(trainer.work.arena, &ret->memory);
     trainer_close(&trainer);
-    backend->ops->close(backend);
+    step_close_backend(backend);
 }
 
 struct fabric *step_alone(struct fabric *fabric)
@@ -172,7 +172,7 @@ int step_main(int argc, char **argv, const char *name, const struct CMUnitTest *
               unsigned long count)
 {
     struct diag_list errors = { 0 };
-    step_fabric = fabric_mpi_open(&argc, &argv, &errors);
+    step_fabric = step_open_fabric(&argc, &argv, &errors);
     if (!step_fabric) {
         diag_list_print(stderr, &errors);
         return 1;

@@ -41,6 +41,11 @@ void step_run(struct fabric *fabric, const struct plan *plan, int steps, struct 
 struct fabric *step_alone(struct fabric *fabric);
 void step_alone_close(struct fabric *alone);
 
+/* What the ranks run on: the host (step_host.c), or GPUs (tests/unit/cuda/step_cuda.c). */
+struct fabric *step_open_fabric(int *argc, char ***argv, struct diag_list *reterr);
+struct backend *step_open_backend(struct diag_list *reterr);
+void step_close_backend(struct backend *backend);
+
 /* The processes of this test; opened by step_main before the tests run. */
 extern struct fabric *step_fabric;
 struct CMUnitTest;

@@ -172,7 +172,7 @@ static void run(const struct stored *s, const struct plan *plan, const struct ch
 {
     struct diag_list errors = { 0 };
     struct trainer trainer;
-    struct backend *backend = backend_host_open(&errors);
+    struct backend *backend = step_open_backend(&errors);
 
     memset(ret, 0, sizeof *ret);
     if (!backend || trainer_open(&trainer, plan, step_fabric, backend, &s->data, 0, &errors) != 0 ||
@@ -195,7 +195,7 @@ static void run(const struct stored *s, const struct plan *plan, const struct ch
             fail_with(&errors);
     }
     trainer_close(&trainer);
-    backend->ops->close(backend);
+    step_close_backend(backend);
 }
 
 static void outcome_done(struct outcome *outcome)
