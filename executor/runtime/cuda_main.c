@@ -9,6 +9,7 @@
 #include "executor/trace/cuda/marks.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -154,6 +155,11 @@ static int trace_begin(struct machine *machine, struct trace *trace, struct diag
                         "compute stream");
     kernels_name_stream(gpu->kernels, backend_cuda_stream(machine->backend, STREAM_COMMUNICATION),
                         "communication stream");
+    for (int i = 1; backend_cuda_lane(machine->backend, i); i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "lane %d of experts", i);
+        kernels_name_stream(gpu->kernels, backend_cuda_lane(machine->backend, i), name);
+    }
     return 0;
 }
 

@@ -179,6 +179,11 @@ cudaStream_t backend_cuda_stream(const struct backend *b, enum stream s)
     return ((const struct cuda *)b)->streams[s];
 }
 
+cudaStream_t backend_cuda_lane(const struct backend *b, int lane)
+{
+    return lane > 0 && lane < CUDA_LANES ? ((const struct cuda *)b)->lanes[lane] : NULL;
+}
+
 static int open_device(struct cuda *c, struct diag_list *reterr)
 {
     int count = 0;

@@ -8,5 +8,8 @@
 
 /* Of a backend that backend_cuda_open made; valid until it is closed. */
 cudaStream_t backend_cuda_stream(const struct backend *b, enum stream s);
+/* The streams beside that of computation which products of experts run on, from 1; NULL: no more.
+ */
+cudaStream_t backend_cuda_lane(const struct backend *b, int lane);
 
 #endif

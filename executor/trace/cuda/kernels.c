@@ -171,7 +171,7 @@ static void *one_more(void *list, size_t *count, size_t *room, size_t size)
     return (char *)grown + (*count)++ * size;
 }
 
-/* "_ZN6nested4nameIi..." -> "nested::name"; other names as they are. */
+/* "_ZN6nested4nameIi..." -> "nested::name", "_Z5plainIi..." -> "plain"; others as they are. */
 static void shorten(const char *mangled, char *ret, size_t size)
 {
     const char *at = mangled;
@@ -179,10 +179,11 @@ static void shorten(const char *mangled, char *ret, size_t size)
 
     ret[0] = '\0';
     if (strncmp(mangled, "_Z", 2) == 0) {
+        bool nested = mangled[2] == 'N';
         at += 2;
         while (*at && !isdigit((unsigned char)*at) && strchr("NKLS", *at))
             at++;
-        while (isdigit((unsigned char)*at)) {
+        while (isdigit((unsigned char)*at) && (nested || used == 0)) {
             char *word;
             unsigned long length = strtoul(at, &word, 10);
             if (length == 0 || length > strlen(word))
