@@ -1,6 +1,7 @@
 """What speed.sh left in a folder, as ratios to PyTorch. State is what both keep through a step: weights, gradients,
 master weights and moments. The peak that is compared is what tensors hold: allocated bytes there, live bytes of the
-arena here; PyTorch's before the optimizer is its own largest of forward and backward.
+arena here. PyTorch drops gradients after a step, so that its largest moment lacks those of the layers to come; in
+brackets is what it takes when it keeps them, as rankfit does. The ratios are to both.
 usage: speed.py FOLDER"""
 import json
 import pathlib
@@ -30,7 +31,7 @@ def torch_rows(folder):
         yield row["seq_tokens"], {
             "rate": row["tokens_per_second"], "step": row["step_seconds"], "device": row["device_bytes"],
             "moving": row["peak_allocated_bytes"] - row["resident_bytes"],
-            "before": row["peak_before_optimizer_bytes"] - row["resident_bytes"],
+            "kept": row["peak_gradients_kept_bytes"] - row["resident_bytes"],
         }
 
 
@@ -38,9 +39,9 @@ def main():
     folder = pathlib.Path(sys.argv[1])
     torch = dict(torch_rows(folder))
     head = ("row", "tokens/s", "step s", "peak - state GiB", "device GiB", "speed", "peak - state", "device")
-    print("{:<12}{:>10}{:>9}{:>18}{:>12}{:>10}{:>14}{:>8}".format(*head))
+    print("{:<12}{:>10}{:>9}{:>18}{:>12}{:>10}{:>16}{:>8}".format(*head))
     for seq, row in torch.items():
-        moving = "{:.2f} ({:.2f})".format(row["moving"] / GIB, row["before"] / GIB)
+        moving = "{:.2f} ({:.2f})".format(row["moving"] / GIB, row["kept"] / GIB)
         print(f"torch-{seq // 1024}K{row['rate']:>13,.0f}{row['step']:>9.4f}{moving:>18}{row['device'] / GIB:>12.2f}")
     for path in sorted(folder.glob("*.plan.json")):
         name = path.name.removesuffix(".plan.json")
@@ -50,11 +51,11 @@ def main():
         text = f"{name:<12}{row['rate']:>10,.0f}{row['step']:>9.4f}{row['moving'] / GIB:>18.2f}{row['device'] / GIB:>12.2f}"
         other = torch.get(row["seq"])
         if other:
-            least = min(other["moving"], other["before"])
-            text += f"{row['rate'] / other['rate']:>10.3f}{row['moving'] / least:>14.3f}{row['device'] / other['device']:>8.3f}"
+            moving = "{:.3f} ({:.3f})".format(row["moving"] / other["moving"], row["moving"] / other["kept"])
+            text += f"{row['rate'] / other['rate']:>10.3f}{moving:>16}{row['device'] / other['device']:>8.3f}"
         print(text)
     if torch:
-        print("in brackets: before the optimizer, which the ratio is to where that is less")
+        print("in brackets: where PyTorch keeps gradients as well")
 
 
 if __name__ == "__main__":

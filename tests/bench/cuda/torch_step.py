@@ -1,7 +1,9 @@
 """One training step in PyTorch, to compare speed and memory with: Qwen3-30B-A3B's shapes with few layers, bf16
 weights and gradients, fp32 master weights and AdamW (fused), full recompute of every layer, cuDNN attention,
 grouped GEMM experts, cross-entropy in recomputed chunks, every layer compiled. Gradients are not clipped and their
-norm is not taken, which rankfit's step does. Prints a line of JSON for each sequence length.
+norm is not taken, which rankfit's step does. They are dropped after every step, so that while the last layers go
+backward those of the first take no memory; peak_gradients_kept_bytes is what forward and backward take when they are
+kept and added to, as a step of several micro-batches needs it and rankfit has it. A line of JSON for each length.
 usage: torch_step.py [--layers 4] [--steps 5] [--eager] [--device cuda] SEQ..."""
 import argparse
 import gc
@@ -134,6 +136,10 @@ class Device:
         gc.collect()
         if self.is_cuda:
             torch.cuda.empty_cache()
+        self.forget_peak()
+
+    def forget_peak(self):
+        if self.is_cuda:
             torch.cuda.reset_peak_memory_stats()
 
     def peak(self):
@@ -146,33 +152,49 @@ class Device:
         return {"peak_reserved_bytes": torch.cuda.max_memory_reserved(), "device_bytes": total - free}
 
 
-def measure(model, optimizer, device, seq, steps):
-    angles = torch.arange(seq, device=device.name).unsqueeze(-1) * THETA ** (
+def pass_through(model, tokens, tables, device):
+    ids = torch.randint(VOCAB, (tokens + 1,), device=device.name)
+    device.sync()
+    began = time.perf_counter()
+    loss = model(ids[:-1], ids[1:], *tables)
+    loss.backward()
+    return loss, began
+
+
+def peak_with_gradients_kept(model, tokens, tables, device):
+    for w in model.parameters():
+        w.grad = torch.zeros_like(w)
+    device.begin()
+    pass_through(model, tokens, tables, device)
+    for w in model.parameters():
+        w.grad = None
+    return device.peak()
+
+
+def measure(model, optimizer, device, tokens, steps):
+    angles = torch.arange(tokens, device=device.name).unsqueeze(-1) * THETA ** (
         -torch.arange(0, HEAD_DIM, 2, device=device.name) / HEAD_DIM
     )
-    cos, sin = angles.cos().unsqueeze(1), angles.sin().unsqueeze(1)
-    device.begin()
-    seconds, before_optimizer, peak, loss = [], 0, 0, None
+    tables = angles.cos().unsqueeze(1), angles.sin().unsqueeze(1)
+    seconds, before_optimizer, peak = [], 0, 0
     for step in range(steps + 2):
-        ids = torch.randint(VOCAB, (seq + 1,), device=device.name)
-        device.sync()
-        began = time.perf_counter()
-        loss = model(ids[:-1], ids[1:], cos, sin)
-        loss.backward()
+        if step < 2:  # of what was compiled and tuned in the first, nothing counts
+            device.begin()
+            before_optimizer = peak = 0
+        device.forget_peak()
+        loss, began = pass_through(model, tokens, tables, device)
         before_optimizer = max(before_optimizer, device.peak())
         optimizer.step()
         device.sync()
         seconds.append(time.perf_counter() - began)
         peak = max(peak, device.peak())
-        if step == 0 and device.is_cuda:
-            torch.cuda.reset_peak_memory_stats()
-            before_optimizer = peak = 0
-    resident = sum(w.numel() * (2 + 2 + 4 + 8) for w in optimizer.weights)
-    step = statistics.median(seconds[2:])
+    step, figures = statistics.median(seconds[2:]), device.figures()
     return {
-        "seq_tokens": seq, "layers": len(model.layers), "step_seconds": step, "tokens_per_second": seq / step,
-        "all_seconds": seconds, "loss": loss.item(), "resident_bytes": resident,
-        "peak_before_optimizer_bytes": before_optimizer, "peak_allocated_bytes": peak, **device.figures(),
+        "seq_tokens": tokens, "layers": len(model.layers), "step_seconds": step, "tokens_per_second": tokens / step,
+        "all_seconds": seconds, "loss": loss.item(),
+        "resident_bytes": sum(w.numel() * (2 + 2 + 4 + 8) for w in optimizer.weights),
+        "peak_before_optimizer_bytes": before_optimizer, "peak_allocated_bytes": peak, **figures,
+        "peak_gradients_kept_bytes": peak_with_gradients_kept(model, tokens, tables, device),
         "torch": torch.__version__,
     }
 
