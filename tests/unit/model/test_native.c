@@ -60,9 +60,25 @@ static void shipped_models_round_trip(void **state)
 static void hugging_face_models_round_trip(void **state)
 {
     (void)state;
-    static const char *const files[] = { "qwen3-moe-30b.json", "qwen3.5-moe-35b.json",
-                                         "qwen3.5-moe-small.json", "qwen3.5-dense-text-small.json",
-                                         "llama-small.json" };
+    static const char *const files[] = {
+        "qwen3-moe-30b.json",
+        "qwen3.5-moe-35b.json",
+        "qwen3.5-moe-small.json",
+        "qwen3.5-dense-text-small.json",
+        "llama-small.json",
+        "deepseek-small.json",
+        "glm-moe-dsa-small.json",
+        "glm4-moe-small.json",
+        "gpt-oss-small.json",
+        "kimi-vl-small.json",
+        "llama4-small.json",
+        "minimax-lightning-small.json",
+        "minimax-wide-norm-small.json",
+        "mixtral-small.json",
+        "nemotron-latent-small.json",
+        "qwen3-next-small.json",
+        "qwen3-vl-small.json",
+    };
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         struct model model;
         fixture_model(files[i], NULL, &model);
