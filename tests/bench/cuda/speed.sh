@@ -1,7 +1,7 @@
 #!/bin/sh
 # Speed and memory of a training step on one GPU beside PyTorch's: Qwen3-30B-A3B's shapes with 4 layers, full
-# recompute, 32,768 and 65,536 tokens, both in the same run on the same GPU. Results stay in OUT: torch.json, and
-# NAME.plan.json and NAME.json of each run. SPEED_ROWS: which of the rows below, in this order.
+# recompute, 32,768 and 65,536 tokens, both in the same run on the same GPU. What each phase
+# reached of its least time follows. Results stay in OUT: torch.json, and NAME.plan.json and NAME.json of each run. SPEED_ROWS: which of the rows below, in this order.
 #     tests/bench/cuda/speed.sh BUILD OUT
 set -u
 build=$1 out=$2
@@ -28,3 +28,6 @@ for name in $rows; do
     esac
 done
 python3 "$here/speed.py" "$out"
+for name in $rows; do
+    [ -e "$out/$name.json" ] && echo "== $name" && python3 "$here/limit.py" "$out/$name.plan.json" "$out/$name.json"
+done
