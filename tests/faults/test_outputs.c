@@ -101,6 +101,8 @@ static void executor_on_a_full_device(void **state)
            "/dev/full: error: cannot be written: No space left");
     expect(HOST "--measurement $TMP/m.json --save /dev/full", 3,
            "/dev/full: error: cannot be written: No space left");
+    expect(HOST "--measurement $TMP/m.json --trace /dev/full", 3,
+           "/dev/full: error: cannot be written: No space left");
 }
 
 /* Known before anything runs: status 2 and no step. */
@@ -114,6 +116,7 @@ static void executor_where_no_file_can_be(void **state)
         "--measurement $TMP/m.json --dump $TMP",
         "--measurement $TMP/m.json --save $TMP/none/w.safetensors",
         "--measurement $TMP/m.json --save $TMP/p.yaml/w.safetensors",
+        "--measurement $TMP/m.json --trace $TMP/none/t.json",
     };
     for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
         char command[LINE];
