@@ -8,18 +8,25 @@
 /* Weights follow the predictions, which follow the weights: they settle within a few rounds. */
 enum { ROUNDS = 20 };
 
+static double power_of(const struct fit_rows *rows)
+{
+    return rows->power > 0 ? rows->power : 1;
+}
+
 void fit_add(struct fit_rows *rows, const double *x, double seconds)
 {
     if (rows->count == FIT_MAX_ROWS)
         return;
-    memcpy(rows->x[rows->count], x, (size_t)rows->columns * sizeof *x);
-    rows->seconds[rows->count++] = seconds;
+    for (int j = 0; j < rows->columns; j++)
+        rows->x[rows->count][j] = pow(x[j], power_of(rows));
+    rows->seconds[rows->count++] = pow(seconds, power_of(rows));
 }
 
 /* What is fitted above the bounds: rows times weights, columns over their largest value. */
 struct problem {
     const struct fit_rows *rows;
     double weight[FIT_MAX_ROWS], scale[FIT_MAX_COLUMNS];
+    double bound[FIT_MAX_COLUMNS]; /* raised to the power, as coefficients are until the end */
     int used[FIT_MAX_COLUMNS], used_count;
     gsl_matrix *x, *covariance;
     gsl_vector *y, *c;
@@ -69,7 +76,7 @@ static void fill(struct problem *p)
 {
     const struct fit_rows *rows = p->rows;
     for (size_t i = 0; i < rows->count; i++) {
-        double above = rows->seconds[i] - predicted(rows, rows->least, i);
+        double above = rows->seconds[i] - predicted(rows, p->bound, i);
         gsl_vector_set(p->y, i, above * p->weight[i]);
         for (int j = 0; j < p->used_count; j++)
             gsl_matrix_set(p->x, i, (size_t)j, rows->x[i][p->used[j]] * p->weight[i] / p->scale[j]);
@@ -93,7 +100,7 @@ static int solve_used(struct problem *p, struct fit *ret)
         status =
             gsl_multifit_linear_tsvd(p->x, p->y, 1e-9, p->c, p->covariance, &chi, &rank, p->work);
     }
-    memcpy(ret->coefficient, p->rows->least, sizeof ret->coefficient);
+    memcpy(ret->coefficient, p->bound, sizeof ret->coefficient);
     for (int j = 0; j < p->used_count && status == 0; j++)
         ret->coefficient[p->used[j]] += gsl_vector_get(p->c, (size_t)j) / p->scale[j];
     solver_close(p);
@@ -107,7 +114,7 @@ static bool drop_lowest(struct problem *p, const struct fit *fit)
     double least = 0;
     int at = -1;
     for (int j = 0; j < p->used_count; j++) {
-        double above = fit->coefficient[p->used[j]] - p->rows->least[p->used[j]];
+        double above = fit->coefficient[p->used[j]] - p->bound[p->used[j]];
         if (above * p->scale[j] < least) {
             least = above * p->scale[j];
             at = j;
@@ -125,7 +132,7 @@ static int solve_weighted(struct problem *p, struct fit *ret)
     for (int j = 0; j < p->used_count; j++)
         p->used[j] = j;
     do {
-        memcpy(ret->coefficient, p->rows->least, sizeof ret->coefficient);
+        memcpy(ret->coefficient, p->bound, sizeof ret->coefficient);
         if (p->used_count > 0 && solve_used(p, ret) != 0)
             return -1;
     } while (drop_lowest(p, ret));
@@ -134,12 +141,14 @@ static int solve_weighted(struct problem *p, struct fit *ret)
 
 void fit_judge(const struct fit_rows *rows, struct fit *fit)
 {
-    double squares = 0;
+    double squares = 0, raised[FIT_MAX_COLUMNS], root = 1 / power_of(rows);
     fit->worst = 0;
     fit->worst_row = 0;
+    for (int j = 0; j < FIT_MAX_COLUMNS; j++)
+        raised[j] = pow(fit->coefficient[j], power_of(rows));
     for (size_t i = 0; i < rows->count; i++) {
-        double sum = predicted(rows, fit->coefficient, i);
-        double error = fabs(sum - rows->seconds[i]) / rows->seconds[i];
+        double ratio = pow(predicted(rows, raised, i) / rows->seconds[i], root);
+        double error = fabs(ratio - 1);
         squares += error * error;
         if (error > fit->worst) {
             fit->worst = error;
@@ -164,6 +173,8 @@ int fit_solve(const struct fit_rows *rows, struct fit *ret, struct diag_list *re
 {
     struct problem p = { .rows = rows };
     bool enough = rows->count >= (size_t)rows->columns;
+    for (int j = 0; j < FIT_MAX_COLUMNS; j++)
+        p.bound[j] = pow(rows->least[j], power_of(rows));
     for (size_t i = 0; i < rows->count; i++)
         p.weight[i] = 1 / rows->seconds[i];
     for (int round = 0; round < ROUNDS; round++) {
@@ -174,6 +185,8 @@ int fit_solve(const struct fit_rows *rows, struct fit *ret, struct diag_list *re
         for (size_t i = 0; i < rows->count; i++)
             p.weight[i] = weight_of(rows->seconds[i], predicted(rows, ret->coefficient, i));
     }
+    for (int j = 0; j < FIT_MAX_COLUMNS; j++)
+        ret->coefficient[j] = pow(ret->coefficient[j], 1 / power_of(rows));
     fit_judge(rows, ret);
     return 0;
 }

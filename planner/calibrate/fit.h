@@ -1,6 +1,6 @@
-/* fit.h - least squares of times: t = sum of c_j x_j with c_j >= least_j, of the logarithms of
- * prediction over time, so that twice as long and half as long count alike. Knows nothing of what
- * the columns mean. */
+/* fit.h - least squares of times: t = sum of c_j x_j, or t^p = sum of (c_j x_j)^p, with c_j >=
+ * least_j, of the logarithms of prediction over time, so that twice as long and half as long count
+ * alike. Knows nothing of what the columns mean. */
 #ifndef RANKFIT_PLANNER_CALIBRATE_FIT_H
 #define RANKFIT_PLANNER_CALIBRATE_FIT_H
 
@@ -14,7 +14,9 @@ enum { FIT_MAX_COLUMNS = 4, FIT_MAX_ROWS = 512 };
 struct fit_rows {
     size_t count;
     int columns;
+    int power;                     /* p; 0 is 1. Set before rows are added */
     double least[FIT_MAX_COLUMNS]; /* lower bounds of the coefficients */
+    /* Raised to the power. */
     double x[FIT_MAX_ROWS][FIT_MAX_COLUMNS], seconds[FIT_MAX_ROWS];
 };
 

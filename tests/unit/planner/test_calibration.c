@@ -13,6 +13,7 @@
 #include "tests/support/near.h"
 #include "tests/support/random.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,8 +153,11 @@ static void add_products(double noise)
                                .flops = 2 * m * n * k,
                                .bytes = 2 * (m * k + m * n + e * n * k) };
             double error = 1 + noise * (2.0 * (double)random_below(&seed, 1001) / 1000 - 1);
-            p.seconds = error * (experts ? 3e-6 * e + p.flops / 0.75e15 + 0.4 * p.bytes / 4e12
-                                         : 5e-6 + p.flops / 0.8e15 + 0.5 * p.bytes / 4e12);
+            double calls = 3e-6 * e, flops = p.flops / 0.75e15, moved = 0.4 * p.bytes / 4e12;
+            if (experts)
+                p.seconds = error * cbrt(pow(calls, 3) + pow(flops, 3) + pow(moved, 3));
+            else
+                p.seconds = error * (5e-6 + p.flops / 0.8e15 + 0.5 * p.bytes / 4e12);
             add(p);
         }
 }
