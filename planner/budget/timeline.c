@@ -32,7 +32,7 @@ struct walk {
     uint64_t rows;              /* received rows that `shape` and `kinds` stand for */
     const uint64_t *chunk_rows; /* likewise, of each chunk */
     struct kind kinds[MIXER_COUNT][FFN_COUNT];
-    struct residency_half halves[RESIDENCY_MODES];
+    struct residency_half halves[RESIDENCY_HALVES];
     uint64_t window[MAX_USES]; /* gathered bytes alive while a use of a unit is current */
     int uses, use;
     uint64_t now[ITEM_COUNT]; /* alive throughout the phase */

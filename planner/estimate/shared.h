@@ -29,7 +29,7 @@ struct body {
     uint64_t checkpoint, inputs;
     uint8_t done[ROW_SETS][MIXER_COUNT][FFN_COUNT]; /* bit a mode */
     struct kind_peak kinds[ROW_SETS][MIXER_COUNT][FFN_COUNT][RESIDENCY_MODES];
-    struct residency_half halves[ROW_SETS][RESIDENCY_MODES];
+    struct residency_half halves[ROW_SETS][RESIDENCY_HALVES];
     uint8_t timed[DTYPE_COUNT]; /* by the dtype of gradients */
     struct kind_seconds seconds[DTYPE_COUNT][MIXER_COUNT][FFN_COUNT];
 };

@@ -170,7 +170,9 @@ void residency_evaluate(const struct residency_shape *shape, enum mixer mixer, e
 {
     bool backward = is_backward(mode);
     if (ffn == FFN_MOE && shape->chunks.count > 1) {
-        chunked_evaluate(shape, mixer, mode, &halves[mode], ret);
+        bool alone = (shape->when & WHEN_ALONE) != 0;
+        chunked_evaluate(shape, mixer, mode,
+                         &halves[alone ? RESIDENCY_MODES + (int)mode : (int)mode], ret);
         return;
     }
     const struct residency_table *one =

@@ -169,13 +169,14 @@ uint64_t residency_row_bytes(const struct residency_row *row, const struct resid
 bool residency_row_applies(const struct residency_row *row, const struct residency_shape *shape);
 
 /* A chunked feed-forward half in one mode: its fullest step, each owner's own maximum, bytes kept.
- * The same beside every mixer, so it can be remembered. */
+ * The same beside every mixer, so it can be remembered; without a mixer it is another. */
 struct residency_half {
     bool known;
     uint64_t live[OWNER_COUNT], max[OWNER_COUNT], kept;
 };
+enum { RESIDENCY_HALVES = 2 * RESIDENCY_MODES };
 
-/* halves: RESIDENCY_MODES entries, not known at first and filled when a chunked half is needed;
+/* halves: RESIDENCY_HALVES entries, not known at first and filled when a chunked half is needed;
  * to be forgotten when the shape changes. */
 void residency_evaluate(const struct residency_shape *shape, enum mixer mixer, enum ffn ffn,
                         enum residency_mode mode, struct residency_half *halves,

@@ -39,10 +39,31 @@ static void draw_model(uint64_t *seed, struct model *m)
             m->layer_ffn[i] = (uint8_t)pick(seed, 0, 1);
 }
 
+/* Layers of every kind, and some of one half. */
+static void draw_kinds(uint64_t *seed, struct model *m)
+{
+    static const uint8_t mixers[] = { MIXER_MLA,       MIXER_DSA,   MIXER_DSA_SHARED, MIXER_LOCAL,
+                                      MIXER_LIGHTNING, MIXER_MAMBA, MIXER_NONE,       MIXER_GQA };
+    m->gqa.kv_heads = m->gqa.heads;
+    m->mla = (struct mla){ 24, 16, m->gqa.head_dim - 4, 4, 12 };
+    m->indexer = (struct indexer){ 2, 8, 64 };
+    m->lightning = (struct lightning){ 4, 16 };
+    m->mamba = (struct mamba){ 8, 8, 16, 2, 4, 64 };
+    m->gqa.local_tokens = 128;
+    m->moe.latent = pick(seed, 0, 1) ? 24 : 0;
+    int period = pick(seed, 1, 5), from = pick(seed, 0, 7), many = pick(seed, 1, 3);
+    for (int i = 0; i < m->layers; i++) {
+        m->layer_mixer[i] = mixers[(from + i % period % many) % 8];
+        m->layer_ffn[i] = m->layer_mixer[i] == MIXER_NONE || i % 3 ? FFN_MOE : FFN_NONE;
+    }
+}
+
 static void draw_question(uint64_t *seed)
 {
     sample_init(&s);
     draw_model(seed, &s.model);
+    if (pick(seed, 0, 1))
+        draw_kinds(seed, &s.model);
     s.hardware.host = pick(seed, 0, 2) == 0;
     s.hardware.context_bytes = 1000;
     s.hardware.communicator_first_bytes = 77;

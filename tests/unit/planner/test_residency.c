@@ -79,7 +79,7 @@ static void attention_step_by_step(void **state)
 {
     (void)state;
     struct residency_shape shape;
-    struct residency_half halves[RESIDENCY_MODES] = { { false } };
+    struct residency_half halves[RESIDENCY_HALVES] = { { false } };
     struct residency r;
     const uint64_t T = 256;
     memset(&shape, 0, sizeof shape);
