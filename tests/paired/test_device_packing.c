@@ -1,0 +1,218 @@
+/* What packing leaves between tensors on a device, for every stored run (tests/data/measured): the
+ * dry pass needs no GPU, only to be told what cuDNN would ask for (ARCHITECTURE.md, attention
+ * workspaces). Each rank's extent may exceed what may be live at once by a thousandth of it; and
+ * where a run told both, that run's did. */
+#include "base/plan/measurement.h"
+#include "executor/fabric/group.h"
+#include "executor/runtime/trainer.h"
+
+#include <dirent.h>
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* Addresses without memory behind them. */
+static void *reserve(void *context, uint64_t bytes)
+{
+    (void)context;
+    void *block = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return block == MAP_FAILED ? NULL : block;
+}
+
+static void release(void *context, void *block, uint64_t bytes)
+{
+    (void)context;
+    (void)munmap(block, bytes);
+}
+
+static struct arena_source arena_source(struct backend *b)
+{
+    return (struct arena_source){ .reserve = reserve, .release = release, .context = b };
+}
+
+/* As hardware/h200.yaml has it. */
+static uint64_t workspace_bytes(const struct backend *b)
+{
+    (void)b;
+    return 201327616;
+}
+
+static void set_workspace(struct backend *b, void *workspace)
+{
+    (void)b, (void)workspace;
+}
+
+static uint64_t attention_workspace_bytes(const struct backend *b, const struct attention *a)
+{
+    (void)b;
+    uint64_t sequences = (uint64_t)a->sequences, width = (uint64_t)(a->heads * a->head_dim);
+    uint64_t queries = sequences * (uint64_t)a->tokens;
+    uint64_t keys = a->key_tokens ? sequences * (uint64_t)a->key_tokens : queries;
+    uint64_t ret = 4 * width * queries + 256;
+    if (a->kv_heads < a->heads)
+        ret += 4 * width * keys;
+    return keys > queries ? ret + 4 * keys * (uint64_t)(a->kv_heads * a->head_dim) : ret;
+}
+
+static int zero(struct backend *b, enum stream s, void *to, uint64_t bytes,
+                struct diag_list *reterr)
+{
+    (void)b, (void)s, (void)to, (void)bytes, (void)reterr;
+    return 0;
+}
+
+static int upload(struct backend *b, enum stream s, void *to, const void *from, uint64_t bytes,
+                  struct diag_list *reterr)
+{
+    (void)b, (void)s, (void)to, (void)from, (void)bytes, (void)reterr;
+    return 0;
+}
+
+static int draw_normal(struct backend *b, enum stream s, int64_t count, float *values, uint64_t key,
+                       uint64_t first, double deviation, struct diag_list *reterr)
+{
+    (void)b, (void)s, (void)count, (void)values, (void)key, (void)first, (void)deviation;
+    (void)reterr;
+    return 0;
+}
+
+static int to_bf16(struct backend *b, enum stream s, int64_t count, const float *from, bf16 *to,
+                   struct diag_list *reterr)
+{
+    (void)b, (void)s, (void)count, (void)from, (void)to, (void)reterr;
+    return 0;
+}
+
+static int group_open(struct fabric *f, const int *ranks, int count, struct group **ret,
+                      struct diag_list *reterr)
+{
+    (void)reterr;
+    *ret = calloc(1, sizeof **ret);
+    assert_non_null(*ret);
+    (*ret)->info.count = count;
+    while (ranks[(*ret)->info.index] != f->rank)
+        (*ret)->info.index++;
+    return 0;
+}
+
+static void group_close(struct fabric *f, struct group *g)
+{
+    (void)f;
+    free(g);
+}
+
+static int all_gather(struct group *g, const void *send, void *recv, uint64_t bytes_per_rank,
+                      struct diag_list *reterr)
+{
+    (void)g, (void)send, (void)recv, (void)bytes_per_rank, (void)reterr;
+    return 0;
+}
+
+/* The arena as the dry pass of one rank leaves it. */
+static void pack(const struct plan *plan, int rank, struct arena_record *ret)
+{
+    static const struct backend_ops operations = {
+        .arena_source = arena_source,
+        .workspace_bytes = workspace_bytes,
+        .set_workspace = set_workspace,
+        .attention_workspace_bytes = attention_workspace_bytes,
+        .zero = zero,
+        .upload = upload,
+        .draw_normal = draw_normal,
+        .to_bf16 = to_bf16,
+    };
+    static const struct fabric_ops collectives = { .group_open = group_open,
+                                                   .group_close = group_close,
+                                                   .all_gather = all_gather };
+    struct backend backend = { .ops = &operations };
+    struct fabric fabric = { .ops = &collectives, .rank = rank, .world = plan->gpus };
+    const struct data data = { .vocab = plan->model.vocab };
+    struct diag_list errors = { 0 };
+    struct trainer trainer;
+    int status = trainer_open(&trainer, plan, &fabric, &backend, &data, 0, &errors);
+    diag_list_print(stderr, &errors);
+    assert_int_equal(status, 0);
+    arena_record(trainer.work.arena, ret);
+    trainer_close(&trainer);
+}
+
+static void check_slack(const char *name, int rank, uint64_t extent, uint64_t room)
+{
+    assert_true(extent >= room);
+    if (extent - room > room / 1000)
+        fail_msg("%s: rank %d: %llu bytes between tensors, of %llu", name, rank,
+                 (unsigned long long)(extent - room), (unsigned long long)extent);
+}
+
+/* The part of a stored row as a file of its own, which the readers take. */
+static void write_part(const json_t *row, const char *key, char *ret_path, size_t size)
+{
+    (void)snprintf(ret_path, size, "/tmp/rankfit-row-XXXXXX");
+    int file = mkstemp(ret_path);
+    assert_true(file >= 0);
+    assert_int_equal(json_dumpfd(json_object_get(row, key), file, JSON_COMPACT), 0);
+    assert_int_equal(close(file), 0);
+}
+
+static void check_row(const char *directory, const char *name)
+{
+    static struct plan plan;
+    char path[1024], plan_path[64], measured_path[64];
+    struct measurement measurement = { .rank_count = 0 };
+    struct diag_list errors = { 0 };
+    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
+    json_t *row = json_load_file(path, 0, NULL);
+    assert_non_null(row);
+    write_part(row, "plan", plan_path, sizeof plan_path);
+    write_part(row, "measurement", measured_path, sizeof measured_path);
+    json_decref(row);
+    int status = plan_load(plan_path, &plan, &errors);
+    status |= measurement_load(measured_path, &measurement, &errors);
+    (void)unlink(plan_path);
+    (void)unlink(measured_path);
+    diag_list_print(stderr, &errors);
+    assert_int_equal(status, 0);
+    for (size_t i = 0; i < measurement.rank_count; i++) {
+        const struct measured_rank *rank = &measurement.ranks[i];
+        struct arena_record record;
+        pack(&plan, rank->rank, &record);
+        check_slack(name, rank->rank, record.extent_bytes, record.room_bytes);
+        if (rank->arena_room_bytes > 0)
+            check_slack(name, rank->rank, rank->arena_extent_bytes, rank->arena_room_bytes);
+    }
+    measurement_done(&measurement);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    char directory[900];
+    struct dirent **names;
+    const char *root = getenv("RANKFIT_DATA");
+    assert_non_null(root);
+    (void)snprintf(directory, sizeof directory, "%s/tests/data/measured", root);
+    int rows = 0, count = scandir(directory, &names, NULL, alphasort);
+    for (int i = 0; i < count; i++) {
+        if (strstr(names[i]->d_name, ".json")) {
+            check_row(directory, names[i]->d_name);
+            rows++;
+        }
+        free(names[i]);
+    }
+    if (count >= 0)
+        free(names);
+    assert_true(rows > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
