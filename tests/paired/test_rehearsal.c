@@ -108,8 +108,10 @@ static void same(const char *row, int rank, const char *key, const json_t *run,
 static void check_rank(const char *directory, const char *row, const json_t *run, int rank,
                        bool replays)
 {
-    static const char *const keys[] = { "arena_live_bytes", "arena_extent_bytes", "peak_phase",
-                                        "items", "routed_rows" };
+    static const char *const keys[] = {
+        "arena_live_bytes", "arena_extent_bytes", "arena_room_bytes", "peak_phase", "items",
+        "routed_rows"
+    };
     line(directory, 0, "rehearse plan.json --steps 1 --rank %d %s -o rehearsal.json", rank,
          replays ? "--replay-rows run.json" : "");
     json_t *rehearsal = read_json(directory, "rehearsal.json");
