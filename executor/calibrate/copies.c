@@ -1,8 +1,5 @@
-/* copies.c - exchanges of equal shares on the copy engines, where the fabric has such groups: their
- * rate, and what they hold of the device. */
+/* copies.c - exchanges of equal shares on the copy engines, where the fabric has such groups. */
 #include "executor/calibrate/bench.h"
-
-#include "base/text.h"
 
 #include <stdlib.h>
 
@@ -20,12 +17,6 @@ static int run_exchange(struct bench *b, void *operation)
                                                         x->rows, x->share, b->errors);
 }
 
-static uint64_t held(const struct bench *b)
-{
-    const struct calibrate_device *d = &b->calibration->device;
-    return d->held_bytes ? d->held_bytes(d->context) : 0;
-}
-
 static int measure_sizes(struct bench *b, struct copy_exchange *x, uint64_t most)
 {
     int count = b->calibration->fabric->world;
@@ -41,24 +32,11 @@ static int measure_sizes(struct bench *b, struct copy_exchange *x, uint64_t most
     return 0;
 }
 
-/* What the group and its window took beside the block itself, once it has run. */
-static int note_held(struct bench *b, uint64_t before, uint64_t block)
-{
-    uint64_t now = held(b), grown = now > before + block ? now - before - block : 0;
-    struct point point = { .kind = POINT_HELD,
-                           .ranks = b->calibration->fabric->world,
-                           .bytes = (double)grown,
-                           .repeats = 1 };
-    (void)text_copy(point.name, sizeof point.name, "exchange by copies");
-    return bench_add(b, &point);
-}
-
 static int measure(struct bench *b, const int *ranks, const int64_t *rows)
 {
     struct fabric *f = b->calibration->fabric;
     const uint64_t most = UINT64_C(1) << 30;
     struct copy_exchange x = { .rows = rows };
-    uint64_t before = held(b);
     bool refused = false;
     struct diag_list why = { 0 }; /* a machine without copy engines between GPUs is no failure */
     int ret = f->ops->group_open_copies(f, ranks, f->world, &x.group, &why);
@@ -71,8 +49,6 @@ static int measure(struct bench *b, const int *ranks, const int64_t *rows)
         x.send = block;
         x.recv = block + most;
         ret = measure_sizes(b, &x, most);
-        if (ret == 0 && b->calibration->device.held_bytes)
-            ret = note_held(b, before, 2 * most);
         if (b->ops->sync(b->backend, STREAM_COMPUTE, b->errors) != 0)
             ret = -1;
         source.release(source.context, block, 2 * most);

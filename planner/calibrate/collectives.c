@@ -1,6 +1,21 @@
 /* collectives.c - collectives of the domain: t = latency + bytes over the wire / (link *
- * efficiency), all-gather and reduce-scatter with one latency. */
+ * efficiency), all-gather and reduce-scatter with one latency. Rates rise with size in ways that
+ * two numbers do not hold, and a step's seconds go where transfers are large: those count for more,
+ * and what a GPU sends by other protocols, below a megabyte, for nothing. */
 #include "planner/calibrate/form.h"
+
+#include <math.h>
+
+static bool counts(const struct form_input *in, const struct point *point)
+{
+    return in->host || point->bytes >= 1e6;
+}
+
+/* Sixteen times the size, twice as much. */
+static double importance(const struct point *point)
+{
+    return pow(point->bytes, 0.25);
+}
 
 static int fit_rings(const struct form_input *in, struct calibration *ret, struct diag_list *reterr)
 {
@@ -12,10 +27,10 @@ static int fit_rings(const struct form_input *in, struct calibration *ret, struc
         bool gather = p->kind == POINT_ALL_GATHER, scatter = p->kind == POINT_REDUCE_SCATTER;
         const double wire = p->bytes / in->link;
         const double x[] = { 1, gather ? wire : 0, scatter ? wire : 0 };
-        if (!gather && !scatter)
+        if ((!gather && !scatter) || !counts(in, p))
             continue;
         index[rows.count] = i;
-        fit_add(&rows, x, p->seconds);
+        fit_add_important(&rows, x, p->seconds, importance(p));
     }
     if (rows.count == 0)
         return 0;
@@ -48,10 +63,10 @@ static int fit_exchange(const struct form_input *in, const struct exchange_form 
     for (size_t i = 0; i < in->points->count && rows.count < FIT_MAX_ROWS; i++) {
         const struct point *p = &in->points->points[i];
         const double x[] = { 1, p->bytes / in->link };
-        if (p->kind != form->kind)
+        if (p->kind != form->kind || !counts(in, p))
             continue;
         index[rows.count] = i;
-        fit_add(&rows, x, p->seconds);
+        fit_add_important(&rows, x, p->seconds, importance(p));
     }
     if (rows.count == 0)
         return 0;

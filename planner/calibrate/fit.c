@@ -15,10 +15,16 @@ static double power_of(const struct fit_rows *rows)
 
 void fit_add(struct fit_rows *rows, const double *x, double seconds)
 {
+    fit_add_important(rows, x, seconds, 1);
+}
+
+void fit_add_important(struct fit_rows *rows, const double *x, double seconds, double importance)
+{
     if (rows->count == FIT_MAX_ROWS)
         return;
     for (int j = 0; j < rows->columns; j++)
         rows->x[rows->count][j] = pow(x[j], power_of(rows));
+    rows->importance[rows->count] = importance;
     rows->seconds[rows->count++] = pow(seconds, power_of(rows));
 }
 
@@ -176,14 +182,15 @@ int fit_solve(const struct fit_rows *rows, struct fit *ret, struct diag_list *re
     for (int j = 0; j < FIT_MAX_COLUMNS; j++)
         p.bound[j] = pow(rows->least[j], power_of(rows));
     for (size_t i = 0; i < rows->count; i++)
-        p.weight[i] = 1 / rows->seconds[i];
+        p.weight[i] = rows->importance[i] / rows->seconds[i];
     for (int round = 0; round < ROUNDS; round++) {
         if (!enough || solve_weighted(&p, ret) != 0)
             return diag_error(reterr, (struct pos){ 0 },
                               "%zu points do not settle the %d numbers of their form", rows->count,
                               rows->columns);
         for (size_t i = 0; i < rows->count; i++)
-            p.weight[i] = weight_of(rows->seconds[i], predicted(rows, ret->coefficient, i));
+            p.weight[i] = rows->importance[i] *
+                          weight_of(rows->seconds[i], predicted(rows, ret->coefficient, i));
     }
     for (int j = 0; j < FIT_MAX_COLUMNS; j++)
         ret->coefficient[j] = pow(ret->coefficient[j], 1 / power_of(rows));

@@ -18,6 +18,7 @@ struct fit_rows {
     double least[FIT_MAX_COLUMNS]; /* lower bounds of the coefficients */
     /* Raised to the power. */
     double x[FIT_MAX_ROWS][FIT_MAX_COLUMNS], seconds[FIT_MAX_ROWS];
+    double importance[FIT_MAX_ROWS]; /* of a row's residual; 1 unless said */
 };
 
 struct fit {
@@ -28,6 +29,7 @@ struct fit {
 
 /* Rows beyond the room are left out. */
 void fit_add(struct fit_rows *rows, const double *x, double seconds);
+void fit_add_important(struct fit_rows *rows, const double *x, double seconds, double importance);
 
 /* A coefficient that would be below its bound is at it and the others are fitted beside it. -1 with
  * a diagnostic: fewer rows than columns, or rows that do not tell the columns apart. */

@@ -60,7 +60,6 @@ int form_held(const struct form_input *in, struct calibration *ret, struct diag_
     put(points, "workspace_bytes", "workspace", ret, reterr);
     put(points, "context_bytes", "context", ret, reterr);
     put(points, "modules_bytes", "libraries", ret, reterr);
-    put(points, "copy_exchange_bytes", "exchange by copies", ret, reterr);
     put_communicators(in, ret, reterr);
     return 0;
 }

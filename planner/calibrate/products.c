@@ -1,26 +1,25 @@
 /* products.c - matmuls, from calls * call_seconds, flops / (peak * efficiency) and traffic_share *
- * bytes / memory rate: the sum of the three for a dense matmul, which is one call. Experts'
- * matmuls, a call each, run side by side: the third root of the sum of cubes, near the largest of
- * the three. */
+ * bytes / memory rate: the third root of the sum of their cubes, near the largest of the three. A
+ * dense matmul is one call, experts' are one each. */
 #include "planner/calibrate/form.h"
+
+enum { CUBES = 3 };
 
 struct product_form {
     enum point_kind kind;
-    int power;
     const char *name, *call, *efficiency, *traffic;
 };
 
 static const struct product_form forms[] = {
-    { POINT_GEMM, 1, "dense matmuls", "gemm_call_seconds", "gemm_efficiency",
-      "gemm_traffic_share" },
-    { POINT_EXPERT_GEMM, 3, "expert matmuls", "expert_gemm_call_seconds", "expert_gemm_efficiency",
+    { POINT_GEMM, "dense matmuls", "gemm_call_seconds", "gemm_efficiency", "gemm_traffic_share" },
+    { POINT_EXPERT_GEMM, "expert matmuls", "expert_gemm_call_seconds", "expert_gemm_efficiency",
       "expert_gemm_traffic_share" },
 };
 
 static int fit_form(const struct form_input *in, const struct product_form *form,
                     struct calibration *ret, struct diag_list *reterr)
 {
-    struct fit_rows rows = { .columns = 3, .power = form->power, .least = { 0, in->host, 0 } };
+    struct fit_rows rows = { .columns = 3, .power = CUBES, .least = { 0, in->host, 0 } };
     struct fit fit = { 0 };
     size_t index[FIT_MAX_ROWS];
     for (size_t i = 0; i < in->points->count && rows.count < FIT_MAX_ROWS; i++) {
