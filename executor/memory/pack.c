@@ -16,26 +16,32 @@ static uint64_t good_enough(uint64_t bytes)
     return add_sat(bytes, (UINT64_C(1) << 20) + (bytes >> 14));
 }
 
+/* An item in the order of time. */
+struct timed {
+    struct pack_item *item;
+};
+
 static int compare_first(const void *left, const void *right)
 {
-    const struct pack_item *const *a = left, *const *b = right;
-    if ((*a)->first != (*b)->first)
-        return (*a)->first < (*b)->first ? -1 : 1;
-    return *a < *b ? -1 : *a > *b;
+    const struct pack_item *a = ((const struct timed *)left)->item;
+    const struct pack_item *b = ((const struct timed *)right)->item;
+    if (a->first != b->first)
+        return a->first < b->first ? -1 : 1;
+    return a < b ? -1 : a > b;
 }
 
 /* Items between two moments at which nothing is live: their packing is nobody else's business. A
  * step's micro-batches are such runs, mostly alike. */
 struct run {
-    struct pack_item **items; /* by time */
+    const struct timed *items;
     size_t count;
 };
 
-static struct run next_run(struct pack_item **items, size_t count)
+static struct run next_run(const struct timed *items, size_t count)
 {
     struct run ret = { items, 0 };
     for (uint32_t last = 0; ret.count < count; ret.count++) {
-        const struct pack_item *item = items[ret.count];
+        const struct pack_item *item = items[ret.count].item;
         if (ret.count > 0 && item->first >= last)
             break;
         if (item->last > last)
@@ -48,12 +54,13 @@ static bool are_alike(const struct run *a, const struct run *b)
 {
     if (a->count != b->count)
         return false;
-    uint32_t shift = a->count ? b->items[0]->first - a->items[0]->first : 0;
-    for (size_t i = 0; i < a->count; i++)
-        if (a->items[i]->bytes != b->items[i]->bytes ||
-            a->items[i]->first + shift != b->items[i]->first ||
-            a->items[i]->last + shift != b->items[i]->last)
+    uint32_t shift = a->count ? b->items[0].item->first - a->items[0].item->first : 0;
+    for (size_t i = 0; i < a->count; i++) {
+        const struct pack_item *here = a->items[i].item, *there = b->items[i].item;
+        if (here->bytes != there->bytes || here->first + shift != there->first ||
+            here->last + shift != there->last)
             return false;
+    }
     return true;
 }
 
@@ -62,7 +69,7 @@ static int pack_run(const struct run *run, struct pack_item *room, uint64_t targ
                     uint64_t *effort, uint64_t *ret_extent)
 {
     for (size_t i = 0; i < run->count; i++)
-        room[i] = *run->items[i];
+        room[i] = *run->items[i].item;
     struct pack_task task = { .items = room,
                               .count = run->count,
                               .target = target,
@@ -73,14 +80,14 @@ static int pack_run(const struct run *run, struct pack_item *room, uint64_t targ
     if (pack_search_and_repair(&task, ret_extent) != 0)
         return -1;
     for (size_t i = 0; i < run->count; i++)
-        run->items[i]->offset = room[i].offset;
+        run->items[i].item->offset = room[i].offset;
     *effort = task.effort;
     return 0;
 }
 
 /* A run need not be packed below what another one needs. */
-static int pack_runs(struct pack_item **sorted, struct pack_item *room, size_t count, uint64_t peak,
-                     uint64_t *ret_extent)
+static int pack_runs(const struct timed *sorted, struct pack_item *room, size_t count,
+                     uint64_t peak, uint64_t *ret_extent)
 {
     struct run before = { sorted, 0 };
     uint64_t effort = PACK_EFFORT, extent = 0;
@@ -89,7 +96,7 @@ static int pack_runs(struct pack_item **sorted, struct pack_item *room, size_t c
         uint64_t target = good_enough(peak > *ret_extent ? peak : *ret_extent);
         if (are_alike(&before, &run))
             for (size_t i = 0; i < run.count; i++)
-                run.items[i]->offset = before.items[i]->offset;
+                run.items[i].item->offset = before.items[i].item->offset;
         else if (pack_run(&run, room, target, &effort, &extent) != 0)
             return -1;
         if (extent > *ret_extent)
@@ -105,12 +112,12 @@ int pack_items(struct pack_item *items, size_t count, uint64_t *ret_extent)
     if (count == 0)
         return 0;
     uint64_t peak;
-    struct pack_item **sorted = calloc(count, sizeof *sorted);
+    struct timed *sorted = calloc(count, sizeof *sorted);
     struct pack_item *room = calloc(count, sizeof *room);
     int status = -1;
     if (sorted && room && pack_live_peak(items, count, &peak) == 0) {
         for (size_t i = 0; i < count; i++)
-            sorted[i] = &items[i];
+            sorted[i].item = &items[i];
         qsort(sorted, count, sizeof *sorted, compare_first);
         status = pack_runs(sorted, room, count, peak, ret_extent);
     }

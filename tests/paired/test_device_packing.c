@@ -52,13 +52,13 @@ static void set_workspace(struct backend *b, void *workspace)
 static uint64_t attention_workspace_bytes(const struct backend *b, const struct attention *a)
 {
     (void)b;
-    uint64_t sequences = (uint64_t)a->sequences, width = (uint64_t)(a->heads * a->head_dim);
+    uint64_t sequences = (uint64_t)a->sequences, width = (uint64_t)a->heads * (uint64_t)a->head_dim;
     uint64_t queries = sequences * (uint64_t)a->tokens;
     uint64_t keys = a->key_tokens ? sequences * (uint64_t)a->key_tokens : queries;
     uint64_t ret = 4 * width * queries + 256;
     if (a->kv_heads < a->heads)
         ret += 4 * width * keys;
-    return keys > queries ? ret + 4 * keys * (uint64_t)(a->kv_heads * a->head_dim) : ret;
+    return keys > queries ? ret + 4 * keys * (uint64_t)a->kv_heads * (uint64_t)a->head_dim : ret;
 }
 
 static int zero(struct backend *b, enum stream s, void *to, uint64_t bytes,
