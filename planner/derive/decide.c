@@ -69,8 +69,12 @@ static bool probe(struct space *space, const struct degrees *degrees, struct can
         for (int c = chunks->count - 1; c >= 0; c -= chunks->count > 1 ? chunks->count - 1 : 1) {
             struct candidate candidate;
             settings.chunks = chunks->values[c];
-            if (!space_try(space, degrees, &settings, &candidate))
+            space_complete(space, degrees, &settings, &candidate.choices);
+            if (!space_legal(space, &candidate.choices))
                 continue;
+            space_weigh(space, &candidate);
+            if (candidate.verdict == VERDICT_DOES_NOT_FIT)
+                space_fill(space, &candidate);
             if (!any || candidate.verdict < ret->verdict ||
                 candidate.worst.peak_upper_bytes < ret->worst.peak_upper_bytes)
                 *ret = candidate;
@@ -269,8 +273,9 @@ bool decide(struct space *space, struct decision *ret)
 {
     if (!decide_degrees(space, MOST_VISITS, ret))
         return false;
-    space_time(space, &ret->chosen);
+    space_fill(space, &ret->chosen);
     decide_settings(space, ret);
     decide_speed(space, ret);
+    space_fill(space, &ret->chosen);
     return true;
 }

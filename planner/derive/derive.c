@@ -63,10 +63,30 @@ static bool searched_at_once(const struct space *space)
            !space->open_pp && !space->open_etp;
 }
 
+/* Decisions and their words. */
+static int answer_question(struct space *space, struct answer *ret, struct diag_list *reterr)
+{
+    struct decision decision;
+
+    ret->limit_bytes = space->limit_bytes;
+    if (!decide(space, &decision))
+        return report_illegal(space, reterr);
+    ret->recommended = decision.chosen;
+    binding_write(space, &decision.chosen, ret->binding, sizeof ret->binding);
+    neighbours_write(space, &decision, ret);
+    reasons_write(space, &decision, ret);
+    if (decision.chosen.verdict == VERDICT_DOES_NOT_FIT)
+        nearest_write(space, &decision, ret);
+    warn(space, &decision.chosen, reterr);
+    ret->layouts = space->layouts;
+    ret->legal = space->legal;
+    ret->fitting = space->fitting;
+    return 0;
+}
+
 int derive(const struct question *q, struct answer *ret, struct diag_list *reterr)
 {
     struct space space;
-    struct decision decision;
     double start = now_seconds();
 
     memset(ret, 0, sizeof *ret);
@@ -75,19 +95,12 @@ int derive(const struct question *q, struct answer *ret, struct diag_list *reter
         return diag_error(reterr, (struct pos){ 0 }, "%d GPUs: a world has 1 to %d", q->gpus,
                           LAYOUT_MAX_RANKS);
     space_init(&space, q);
-    ret->limit_bytes = space.limit_bytes;
-    if (!decide(&space, &decision))
-        return report_illegal(&space, reterr);
-    ret->recommended = decision.chosen;
-    binding_write(&space, &decision.chosen, ret->binding, sizeof ret->binding);
-    neighbours_write(&space, &decision, ret);
-    reasons_write(&space, &decision, ret);
-    if (decision.chosen.verdict == VERDICT_DOES_NOT_FIT)
-        nearest_write(&space, &decision, ret);
-    warn(&space, &decision.chosen, reterr);
-    ret->layouts = space.layouts;
-    ret->legal = space.legal;
-    ret->fitting = space.fitting;
+    struct budget_input facts = space_budget_input(&space, NULL);
+    space.estimator = estimator_open(&facts); /* without it all is slower, that is all */
+    int rc = answer_question(&space, ret, reterr);
+    estimator_close(space.estimator);
+    if (rc != 0)
+        return -1;
     ret->search_seconds = now_seconds() - start;
     if (searched_at_once(&space))
         answer_judge(q, ret);

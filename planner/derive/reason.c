@@ -161,6 +161,11 @@ static void tell_ep(struct story *s)
         TELL(s, "nothing with an expert group inside the domain of %d fits; ", domain);
     else if (s->chosen->verdict == VERDICT_DOES_NOT_FIT)
         TELL(s, "the smallest peak of all; ");
+    else if (s->decision->ep_for_speed && l->ep == s->decision->fastest_ep)
+        TELL(s, "the fastest inside the domain of %d ranks, by more than 3 %%; ", domain);
+    else if (s->decision->ep_for_speed)
+        TELL(s, "the widest group within 3 %% of the fastest, ep=%d, which is %.1f %% faster; ",
+             s->decision->fastest_ep, 100 * s->decision->ep_behind_fastest);
     else if (l->ep == domain)
         TELL(s, "one expert group per NVLink domain: the all-to-all never leaves it; ");
     else
@@ -171,7 +176,8 @@ static void tell_ep(struct story *s)
     if (rate > 0 && s->space->q->gpus > 1)
         TELL(s, "; exchanging a row %s %.2f times its expert GEMMs",
              l->ep > 1 ? "takes" : "would take", exchange_over_experts(q, rate));
-    if (l->ep > 1 && s->space->open_ep && gathers_cross_network(s->space))
+    if (l->ep > 1 && s->space->open_ep && gathers_cross_network(s->space) &&
+        !s->decision->ep_for_speed)
         tell_narrow_ep(s);
     if (l->ep == 1 && l->e_fsdp > 1 && s->settings.sharding == SHARDING_FSDP)
         TELL(s, ", gathering experts hides from %s local tokens on",
@@ -368,7 +374,12 @@ static void tell_recompute(struct story *s)
 
     if (!begin(s, "recompute", recompute_names[s->settings.recompute]))
         return;
-    if (s->settings.recompute == RECOMPUTE_FULL)
+    if (s->settings.recompute_layers > 0 && s->space->open_recompute_layers)
+        TELL(s,
+             "the first %d layers of a stage run forward again in backward, the others' tensors "
+             "fit",
+             s->settings.recompute_layers);
+    else if (s->settings.recompute == RECOMPUTE_FULL)
         TELL(s, "only each layer's input is kept, forward runs again in backward");
     else
         TELL(s, "what the forward made is kept: nothing runs twice");

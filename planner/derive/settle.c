@@ -66,6 +66,7 @@ static struct widths shard_widths(const struct space *space, const struct layout
 static void take(struct settle *s, const struct degrees *degrees, const struct candidate *candidate)
 {
     s->decision->chosen = *candidate;
+    space_fill(s->space, &s->decision->chosen);
     s->decision->degrees = *degrees;
 }
 
@@ -73,7 +74,7 @@ static enum verdict judge(struct settle *s, struct member *member, struct candid
 {
     member->judged = true;
     space_complete(s->space, &member->degrees, &member->settings, &ret->choices);
-    space_judge(s->space, ret);
+    space_weigh(s->space, ret);
     return ret->verdict;
 }
 
@@ -87,9 +88,10 @@ static bool family_fits(struct settle *s, const struct degrees *degrees,
     lean.sharding = settings->sharding;
     lean.recompute = settings->recompute;
     lean.linear_context = s->linear_context;
-    if (!space_try(s->space, degrees, &lean, &candidate))
+    space_complete(s->space, degrees, &lean, &candidate.choices);
+    if (!space_legal(s->space, &candidate.choices))
         return true;
-    space_time(s->space, &candidate);
+    space_weigh(s->space, &candidate);
     if (candidate_better(&candidate, &s->decision->chosen))
         take(s, degrees, &candidate);
     return candidate.verdict != VERDICT_DOES_NOT_FIT;
@@ -105,11 +107,11 @@ static void add_member(struct settle *s, const struct degrees *degrees,
     space_complete(s->space, degrees, settings, &candidate.choices);
     if (!space_legal(s->space, &candidate.choices))
         return;
-    space_time(s->space, &candidate);
-    s->members[s->count++] = (struct member){ .seconds = candidate.time.seconds,
-                                              .settings = *settings,
-                                              .degrees = *degrees,
-                                              .order = order };
+    s->members[s->count++] =
+        (struct member){ .seconds = space_seconds(s->space, &candidate.choices),
+                         .settings = *settings,
+                         .degrees = *degrees,
+                         .order = order };
 }
 
 /* Loss and chunks under one sharding and recompute. */
@@ -168,11 +170,8 @@ static int first_that_fits(struct settle *s)
         struct member *member = &s->members[i];
         struct candidate candidate;
         enum verdict verdict = judge(s, member, &candidate);
-        candidate.time.seconds = member->seconds;
-        if (verdict == VERDICT_FITS || candidate_better(&candidate, &s->decision->chosen)) {
-            space_time(s->space, &candidate);
+        if (verdict == VERDICT_FITS || candidate_better(&candidate, &s->decision->chosen))
             take(s, &member->degrees, &candidate);
-        }
         if (verdict == VERDICT_FITS)
             return i;
     }
@@ -203,7 +202,6 @@ static void leanest_of_equals(struct settle *s, int first)
         if (judge(s, member, &candidate) != VERDICT_FITS ||
             candidate.worst.peak_upper_bytes >= s->decision->chosen.worst.peak_upper_bytes)
             continue;
-        space_time(s->space, &candidate);
         take(s, &member->degrees, &candidate);
     }
 }
@@ -238,7 +236,7 @@ static struct knob linear_by_seconds(struct space *space, const struct decision 
         candidate.choices.primitives.linear_context = (enum linear_context)all.values[i];
         if (!space_legal(space, &candidate.choices))
             continue;
-        space_time(space, &candidate);
+        candidate.time.seconds = space_seconds(space, &candidate.choices);
         int at = legal.count++;
         for (; at > 0 && seconds[at - 1] > candidate.time.seconds; at--) {
             seconds[at] = seconds[at - 1];
@@ -250,6 +248,97 @@ static struct knob linear_by_seconds(struct space *space, const struct decision 
     return legal.count > 0 ? legal : all;
 }
 
+static bool fits(const struct space *space, const struct choices *choices)
+{
+    struct peaks peaks;
+    space_peaks(space, choices, &peaks);
+    return peaks.peak_upper_bytes <= space->limit_bytes &&
+           peaks.host_bytes <= space_host_room(space);
+}
+
+static int largest_stage(const struct layout *l)
+{
+    int most = 0;
+    for (int s = 0; s < l->pp; s++)
+        most = l->stage_layers[s] > most ? l->stage_layers[s] : most;
+    return most;
+}
+
+/* The fewest first layers whose recompute makes these choices fit, found by halving; 0 when even
+ * all of them do not. Fewer take less time. */
+static int least_recompute(const struct space *space, struct choices *choices)
+{
+    int *layers = &choices->primitives.recompute_layers;
+    int low = 0, high = largest_stage(&choices->layout);
+
+    *layers = RECOMPUTE_ALL_LAYERS;
+    if (!fits(space, choices))
+        return 0;
+    while (high - low > 1) {
+        *layers = low + (high - low) / 2;
+        if (fits(space, choices))
+            high = *layers;
+        else
+            low = *layers;
+    }
+    *layers = high;
+    return high;
+}
+
+/* One way to run ahead, to chunk and to shard: taken where it gets faster by keeping some layers.
+ */
+static void keep_some(struct settle *s, const struct degrees *degrees,
+                      const struct settings *settings)
+{
+    struct candidate candidate;
+    struct space *space = s->space;
+
+    space_complete(space, degrees, settings, &candidate.choices);
+    if (!space_legal(space, &candidate.choices))
+        return;
+    int layers = least_recompute(space, &candidate.choices);
+    if (layers == 0 || layers >= largest_stage(&candidate.choices.layout))
+        return;
+    if (space_seconds(space, &candidate.choices) >=
+        s->decision->chosen.time.seconds * (1 - EQUALLY_FAST))
+        return;
+    space_weigh(space, &candidate);
+    if (candidate.verdict == VERDICT_FITS)
+        take(s, degrees, &candidate);
+}
+
+/* Where all layers are recomputed because keeping all does not fit, some may be kept. */
+static void keep_what_fits(struct settle *s)
+{
+    const struct candidate chosen = s->decision->chosen;
+    const struct space *space = s->space;
+    struct settings settings = settings_of(&chosen.choices);
+    struct degrees degrees = s->decision->degrees;
+    struct widths w = shard_widths(space, &chosen.choices.layout);
+
+    if (chosen.verdict != VERDICT_FITS || settings.recompute != RECOMPUTE_FULL ||
+        !space->open_recompute_layers || space->recompute.count < 2)
+        return;
+    for (int i = 0; i < w.dense_count * w.expert_count; i++)
+        for (int a = 0; a < space->ahead.count; a++)
+            for (int c = 0; c < space->chunks.count; c++) {
+                degrees.fsdp = w.dense[i / w.expert_count];
+                degrees.e_fsdp = w.expert[i % w.expert_count];
+                settings.ahead = (enum ahead)space->ahead.values[a];
+                settings.chunks = space->chunks.values[c];
+                keep_some(s, &degrees, &settings);
+            }
+}
+
+static void settle_all(struct settle *s, const struct knob *linear)
+{
+    for (int i = 0; i < s->space->ahead.count; i++)
+        for (int x = 0; x < linear->count; x++)
+            if (settle_shardings(s, (enum ahead)s->space->ahead.values[i],
+                                 (enum linear_context)linear->values[x]))
+                return;
+}
+
 void decide_settings(struct space *space, struct decision *decision)
 {
     struct settle s;
@@ -257,9 +346,6 @@ void decide_settings(struct space *space, struct decision *decision)
 
     s.space = space;
     s.decision = decision;
-    for (int i = 0; i < space->ahead.count; i++)
-        for (int x = 0; x < linear.count; x++)
-            if (settle_shardings(&s, (enum ahead)space->ahead.values[i],
-                                 (enum linear_context)linear.values[x]))
-                return;
+    settle_all(&s, &linear);
+    keep_what_fits(&s);
 }

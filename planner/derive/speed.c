@@ -5,6 +5,8 @@
 
 /* A degree must save this share of the step before it is taken for speed. */
 #define WORTH_A_DEGREE 0.02
+/* The widest expert group is kept while it takes no more than this over the fastest. */
+#define WORTH_A_GROUP 0.03
 /* Below this share of the step no gather is worth a degree of its own. */
 #define GATHER_SHARE_THAT_MATTERS 0.02
 
@@ -26,9 +28,10 @@ static bool settle_other(struct space *space, const struct decision *from,
     ret->degrees.e_fsdp = space->open_e_fsdp ? 0 : space->fixed.e_fsdp;
     lean.linear_context =
         (enum linear_context)space_linear_contexts(space, ret->degrees.cp).values[0];
-    if (!space_try(space, &ret->degrees, &lean, &ret->chosen))
+    space_complete(space, &ret->degrees, &lean, &ret->chosen.choices);
+    if (!space_legal(space, &ret->chosen.choices))
         return false;
-    space_time(space, &ret->chosen);
+    space_weigh(space, &ret->chosen);
     decide_settings(space, ret);
     return true;
 }
@@ -49,7 +52,11 @@ static bool keeping_fits(struct space *space, struct degrees degrees)
     degrees.e_fsdp = space->open_e_fsdp ? 0 : space->fixed.e_fsdp;
     lean.recompute = (enum recompute)space->recompute.values[0];
     lean.linear_context = (enum linear_context)space_linear_contexts(space, degrees.cp).values[0];
-    return space_try(space, &degrees, &lean, &candidate) && candidate.verdict == VERDICT_FITS;
+    space_complete(space, &degrees, &lean, &candidate.choices);
+    if (!space_legal(space, &candidate.choices))
+        return false;
+    space_weigh(space, &candidate);
+    return candidate.verdict == VERDICT_FITS;
 }
 
 /* Inside the window of the small-memory policy only: where memory is large cp is the smallest that
@@ -65,34 +72,10 @@ static void raise_cp(struct space *space, struct decision *decision)
         q->seq_tokens / (uint64_t)degrees.cp < LEAST_LOCAL_SEQUENCE ||
         decision->chosen.choices.primitives.recompute != RECOMPUTE_FULL)
         return;
-    if (!keeping_fits(space, degrees) || !settle_other(space, decision, &degrees, &other) ||
-        !faster(&other, decision))
+    if (!settle_other(space, decision, &degrees, &other) || !faster(&other, decision))
         return;
     *decision = other;
     decision->cp_for_speed = true;
-}
-
-/* Whether other degrees could be faster if their gathers and reductions cost nothing: what sharding
- * can do at most. */
-static bool promising(struct space *space, const struct decision *decision,
-                      const struct degrees *degrees)
-{
-    struct settings settings = settings_of(&decision->chosen.choices);
-    double most = decision->chosen.time.seconds * (1 - WORTH_A_DEGREE);
-
-    for (int i = 0; i < 2; i++) {
-        struct candidate c;
-        settings.chunks = space->chunks.values[i == 0 ? 0 : space->chunks.count - 1];
-        space_complete(space, degrees, &settings, &c.choices);
-        if (!space_legal(space, &c.choices))
-            continue;
-        space_time(space, &c);
-        if (c.time.seconds - c.time.item_seconds[TIME_EXPOSED_GATHER] -
-                c.time.item_seconds[TIME_REDUCE] <
-            most)
-            return true;
-    }
-    return false;
 }
 
 static bool saves_recompute(struct space *space, const struct decision *decision,
@@ -102,27 +85,58 @@ static bool saves_recompute(struct space *space, const struct decision *decision
            keeping_fits(space, *degrees);
 }
 
-/* Another ep of the domain: what the plain reference step saw as slower is not, once settings are
- * chosen. */
+/* Whether the layers alone, kept and without a collective of state, leave room for a gain. */
+static bool can_gain(const struct space *space, const struct decision *decision,
+                     const struct degrees *degrees)
+{
+    struct settings settings = settings_of(&decision->chosen.choices);
+    double most = decision->chosen.time.seconds * (1 - WORTH_A_DEGREE);
+
+    if (!space->estimator)
+        return true;
+    for (int i = 0; i < space->chunks.count; i++) {
+        struct choices choices;
+        settings.chunks = space->chunks.values[i];
+        space_complete(space, degrees, &settings, &choices);
+        if (space_is_legal(space, &choices) &&
+            estimator_least_seconds(space->estimator, &choices) < most)
+            return true;
+    }
+    return false;
+}
+
+/* Every ep of the domain, settled. The widest that is within WORTH_A_GROUP of the fastest is taken:
+ * wide groups keep experts off the network, and what a narrow one gains rests on gathers of whole
+ * layers that hide. */
 static void other_ep(struct space *space, struct decision *decision)
 {
-    struct decision best = *decision, other;
-    int values[SPACE_MAX_DIVISORS];
+    struct decision best = *decision, others[SPACE_MAX_VALUES];
+    int values[SPACE_MAX_DIVISORS], kept = 0;
     int count = space_degree_values(space, DEGREE_EP, &decision->degrees, values);
 
-    for (int i = 0; i < count; i++) {
+    for (int i = count - 1; i >= 0 && kept < SPACE_MAX_VALUES; i--) {
         struct degrees degrees = decision->degrees;
         degrees.ep = values[i];
-        if (values[i] == decision->degrees.ep || values[i] * degrees.etp > link_domain(space))
+        if (values[i] == decision->degrees.ep || values[i] * degrees.etp > link_domain(space) ||
+            !can_gain(space, decision, &degrees) ||
+            !settle_other(space, decision, &degrees, &others[kept]) ||
+            others[kept].chosen.verdict != decision->chosen.verdict)
             continue;
-        bool hopeful = !gathers_cross_network(space) && gathers_matter(&decision->chosen) &&
-                       promising(space, decision, &degrees);
-        if (!hopeful && !saves_recompute(space, decision, &degrees))
-            continue;
-        if (settle_other(space, decision, &degrees, &other) && faster(&other, &best))
-            best = other;
+        if (others[kept].chosen.time.seconds < best.chosen.time.seconds)
+            best = others[kept];
+        kept++;
     }
-    *decision = best;
+    double most = best.chosen.time.seconds * (1 + WORTH_A_GROUP);
+    if (decision->chosen.time.seconds <= most)
+        return;
+    for (int i = 0; i < kept; i++)
+        if (others[i].chosen.time.seconds <= most) {
+            *decision = others[i];
+            break;
+        }
+    decision->ep_for_speed = true;
+    decision->fastest_ep = best.degrees.ep;
+    decision->ep_behind_fastest = 1 - best.chosen.time.seconds / decision->chosen.time.seconds;
 }
 
 static void raise_pp(struct space *space, struct decision *decision)
@@ -186,7 +200,6 @@ void decide_speed(struct space *space, struct decision *decision)
 {
     if (decision->chosen.verdict != VERDICT_FITS)
         return;
-    other_ep(space, decision);
     raise_cp(space, decision);
     raise_pp(space, decision);
     raise_tp(space, decision);

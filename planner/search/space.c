@@ -98,7 +98,8 @@ static void note_degrees(struct space *space)
     space->open_host_bytes = !choice_is_fixed(fixed, "sco_host_bytes");
     space->open_vpp = !choice_is_fixed(fixed, "vpp");
     space->open_stages = !choice_is_fixed(fixed, "stage_layers");
-    space->open_recompute_layers = !choice_is_fixed(fixed, "recompute_layers");
+    space->open_recompute_layers =
+        !choice_is_fixed(fixed, "recompute_layers") && !choice_is_fixed(fixed, "recompute");
     space->open_offload = !choice_is_fixed(fixed, "offload");
     space->open_context = !choice_is_fixed(fixed, "context");
     space->open_linear_context = !choice_is_fixed(fixed, "linear_context");
@@ -347,6 +348,19 @@ struct budget_input space_budget_input(const struct space *space, const struct c
     };
 }
 
+void space_peaks(const struct space *space, const struct choices *choices, struct peaks *ret)
+{
+    struct budget_input in = space_budget_input(space, choices);
+    struct rank_budget worst;
+
+    if (space->estimator) {
+        estimator_peaks(space->estimator, choices, ret);
+        return;
+    }
+    budget_worst(&in, &worst);
+    *ret = (struct peaks){ worst.peak_bytes, worst.peak_upper_bytes, worst.host_bytes };
+}
+
 /* Every tile reads and writes the whole gradient of the head once: the larger the tiles, the less
  * often. The largest whose loss leaves the peak of the worst rank where 512 tokens leave it. */
 static void widen_tiles(const struct space *space, struct candidate *candidate)
@@ -355,19 +369,18 @@ static void widen_tiles(const struct space *space, struct candidate *candidate)
     int *tile = &candidate->choices.primitives.loss_tile_tokens;
     const int least = *tile;
     uint64_t tokens = layout_local_tokens(&candidate->choices.layout, space->q->seq_tokens);
-    struct budget_input in = space_budget_input(space, &candidate->choices);
 
+    if (!space->open_tile || candidate->choices.primitives.loss == LOSS_RING_DTP)
+        return;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        struct rank_budget worst;
+        struct peaks peaks;
         *tile = sizes[i];
         if ((uint64_t)sizes[i] > tokens || sizes[i] <= least)
             continue;
-        budget_worst(&in, &worst);
-        if (worst.peak_upper_bytes <= candidate->worst.peak_upper_bytes &&
-            worst.peak_bytes <= candidate->worst.peak_bytes) {
-            candidate->worst = worst;
+        space_peaks(space, &candidate->choices, &peaks);
+        if (peaks.peak_upper_bytes <= candidate->worst.peak_upper_bytes &&
+            peaks.peak_bytes <= candidate->worst.peak_bytes)
             return;
-        }
     }
     *tile = least;
 }
@@ -379,15 +392,61 @@ enum verdict space_verdict(const struct space *space, const struct rank_budget *
     return worst->peak_upper_bytes <= space->limit_bytes ? VERDICT_FITS : VERDICT_TIGHT;
 }
 
-void space_judge(struct space *space, struct candidate *candidate)
+static void budget_of(const struct space *space, struct candidate *candidate)
 {
     struct budget_input in = space_budget_input(space, &candidate->choices);
-
     budget_worst(&in, &candidate->worst);
-    if (space->open_tile && candidate->choices.primitives.loss != LOSS_RING_DTP)
-        widen_tiles(space, candidate);
     candidate->verdict = space_verdict(space, &candidate->worst);
+}
+
+void space_judge(struct space *space, struct candidate *candidate)
+{
+    int tile = candidate->choices.primitives.loss_tile_tokens;
+
+    budget_of(space, candidate);
+    widen_tiles(space, candidate);
+    if (candidate->choices.primitives.loss_tile_tokens != tile)
+        budget_of(space, candidate);
     space->fitting += candidate->verdict != VERDICT_DOES_NOT_FIT;
+}
+
+void space_weigh(struct space *space, struct candidate *candidate)
+{
+    struct peaks peaks;
+
+    if (!space->estimator) {
+        space_judge(space, candidate);
+        space_time(space, candidate);
+        return;
+    }
+    memset(&candidate->worst, 0, sizeof candidate->worst);
+    memset(&candidate->time, 0, sizeof candidate->time);
+    space_peaks(space, &candidate->choices, &peaks);
+    candidate->worst.peak_bytes = peaks.peak_bytes;
+    candidate->worst.peak_upper_bytes = peaks.peak_upper_bytes;
+    candidate->worst.host_bytes = peaks.host_bytes;
+    widen_tiles(space, candidate);
+    candidate->verdict = space_verdict(space, &candidate->worst);
+    estimator_time(space->estimator, &candidate->choices, &candidate->time);
+    space->fitting += candidate->verdict != VERDICT_DOES_NOT_FIT;
+}
+
+void space_fill(const struct space *space, struct candidate *candidate)
+{
+    budget_of(space, candidate);
+    space_time(space, candidate);
+}
+
+double space_seconds(const struct space *space, const struct choices *choices)
+{
+    struct budget_input in = space_budget_input(space, choices);
+    struct step_time time;
+
+    if (space->estimator)
+        estimator_time(space->estimator, choices, &time);
+    else
+        step_time_compute(&in, &time);
+    return time.seconds;
 }
 
 void space_time(const struct space *space, struct candidate *candidate)
