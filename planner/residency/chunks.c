@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { MAX_CHUNKS = 64, MAX_STEPS = 6 + (MAX_CHUNKS + 1) * 11 + 3 };
+enum { MAX_CHUNKS = 64, MAX_STEPS = 6 + (MAX_CHUNKS + 1) * 14 + 3 };
 
 /* Forward: before the chunks; each chunk; after them. */
 enum { F_NORM, F_ROUTER, F_START, F_BEFORE };
@@ -25,12 +25,15 @@ enum {
 };
 enum { F_M12, F_M13, F_M14, F_AFTER };
 
-/* Backward likewise. */
+/* Backward likewise; the steps of AGAIN only in a layer that is computed again. */
 enum { R_S1, R_S2, R_S3, R_S4, R_ROUTED, R_START, R_BEFORE };
 enum {
+    R_AGAIN_WAIT,
+    R_AGAIN,
     R_WAIT,
     R_ORDER,
     R_NEXT,
+    R_AGAIN_UP,
     R_WEIGHT,
     R_DA,
     R_DH,
@@ -75,31 +78,37 @@ struct chunk_table {
 
 #define EP WHEN_EXCHANGE
 #define SHARED WHEN_SHARED
+#define SAVED WHEN_SAVED
 
 static const struct chunk_row forward_rows[] = {
     CROW("x1", WORKING, NORM, HIDDEN, 2, BEFORE, 0, F_NORM, AFTER, 0, F_M14, KEPT, 0, WHEN_ALONE),
     CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, F_NORM, AFTER, 0, F_M12, REMADE, SHARED, 0),
-    CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, F_NORM, FINAL, -1, F_NEXT, REMADE, EP, SHARED),
+    CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, F_NORM, BEFORE, 0, F_ROUTER, REMADE,
+         WHEN_REPLAY, SHARED),
+    CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, F_NORM, FINAL, -1, F_NEXT, REMADE, EP,
+         SHARED | WHEN_REPLAY),
     CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, F_NORM, FINAL, 0, F_ORDER, REMADE, 0,
-         EP | SHARED),
+         EP | SHARED | WHEN_REPLAY),
     CROW("probs", WORKING, NORM, EXPERTS, 4, BEFORE, 0, F_ROUTER, BEFORE, 0, F_ROUTER, KEPT, 0, 0),
     CROW("choices", WORKING, NORM, TOP_K, 4, BEFORE, 0, F_ROUTER, FINAL, 1, F_COMBINE, KEPT, 0, 0),
     CROW("weights", WORKING, NORM, TOP_K, 4, BEFORE, 0, F_ROUTER, FINAL, 1, F_COMBINE, KEPT, 0, 0),
     CROW("slots", WORKING, NORM, TOP_K, 4, BEFORE, 0, F_ROUTER, FINAL, 1, F_COMBINE, KEPT, 0, 0),
     CROW("latent", WORKING, NORM, EXPERT_LATENT, 2, BEFORE, 0, F_ROUTER, FINAL, 0, F_ORDER, REMADE,
-         0, 0),
+         0, WHEN_REPLAY),
     CROW("latent sum", WORKING, NORM, EXPERT_LATENT, 2, OWN, 0, F_COMBINE, AFTER, 0, F_M12, KEPT, 0,
          0),
-    CROW("send", DISPATCH_SEND, SENT, ROUTED, 2, OWN, -1, F_NEXT, OWN, 0, F_WAIT, REMADE, EP, 0),
+    CROW("send", DISPATCH_SEND, SENT, ROUTED, 2, OWN, -1, F_NEXT, OWN, 0, F_WAIT, REMADE, EP,
+         WHEN_REPLAY),
     CROW("send weights", DISPATCH_SEND, SENT, ONE, 4, OWN, -1, F_NEXT, OWN, 0, F_WAIT, REMADE, EP,
-         0),
-    CROW("recv", DISPATCH_RECV, RECV, ROUTED, 2, OWN, -1, F_NEXT, OWN, 0, F_ORDER, REMADE, EP, 0),
+         WHEN_REPLAY),
+    CROW("recv", DISPATCH_RECV, RECV, ROUTED, 2, OWN, -1, F_NEXT, OWN, 0, F_ORDER, REMADE, EP,
+         WHEN_REPLAY),
     CROW("recv weights", DISPATCH_RECV, RECV, ONE, 4, OWN, -1, F_NEXT, OWN, 0, F_ORDER, REMADE, EP,
-         0),
-    CROW("xe", EXPERT, RECV, ROUTED, 2, OWN, 0, F_ORDER, OWN, 0, F_GATE_UP, KEPT, 0, 0),
-    CROW("we", EXPERT, RECV, ONE, 4, OWN, 0, F_ORDER, OWN, 0, F_SWIGLU, KEPT, 0, 0),
-    CROW("map", EXPERT, RECV, ONE, 4, OWN, 0, F_ORDER, OWN, 0, F_SOURCE, KEPT, 0, 0),
-    CROW("h", EXPERT, RECV, GATE_UP, 2, OWN, 0, F_GATE_UP, OWN, 0, F_SWIGLU, KEPT, 0, 0),
+         WHEN_REPLAY),
+    CROW("xe", EXPERT, RECV, ROUTED, 2, OWN, 0, F_ORDER, OWN, 0, F_GATE_UP, KEPT, 0, WHEN_REPLAY),
+    CROW("we", EXPERT, RECV, ONE, 4, OWN, 0, F_ORDER, OWN, 0, F_SWIGLU, KEPT, 0, WHEN_REPLAY),
+    CROW("map", EXPERT, RECV, ONE, 4, OWN, 0, F_ORDER, OWN, 0, F_SOURCE, KEPT, 0, WHEN_REPLAY),
+    CROW("h", EXPERT, RECV, GATE_UP, 2, OWN, 0, F_GATE_UP, OWN, 0, F_SWIGLU, KEPT, 0, WHEN_REPLAY),
     CROW("a", EXPERT, RECV, EXPERT, 2, OWN, 0, F_SWIGLU, OWN, 0, F_DOWN, REMADE, 0, WHEN_REPLAY),
     CROW("y", EXPERT, RECV, ROUTED, 2, OWN, 0, F_DOWN, OWN, 0, F_SOURCE, REMADE, EP, WHEN_REPLAY),
     CROW("y", EXPERT, RECV, ROUTED, 2, OWN, 0, F_DOWN, OWN, 0, F_COMBINE, REMADE, 0,
@@ -143,11 +152,26 @@ static const struct chunk_row backward_rows[] = {
          0, 0),
     CROW("dsend", DISPATCH_SEND, SENT, ROUTED, 2, OWN, -1, R_NEXT, OWN, 0, R_WAIT, REMADE, EP, 0),
     CROW("drecv", DISPATCH_RECV, RECV, ROUTED, 2, OWN, -1, R_NEXT, OWN, 0, R_ORDER, REMADE, EP, 0),
-    CROW("xe", EXPERT, RECV, ROUTED, 2, BEFORE, 0, R_S1, LATE, 0, R_WEIGHTS, KEPT, 0, 0),
-    CROW("we", EXPERT, RECV, ONE, 4, BEFORE, 0, R_S1, OWN, 0, R_DH, KEPT, 0, 0),
-    CROW("map", EXPERT, RECV, ONE, 4, BEFORE, 0, R_S1, OWN, 1, R_SOURCE, KEPT, EP, 0),
-    CROW("map", EXPERT, RECV, ONE, 4, BEFORE, 0, R_S1, OWN, 0, R_UNPERMUTE, KEPT, 0, EP),
-    CROW("h", EXPERT, RECV, GATE_UP, 2, BEFORE, 0, R_S1, LATE, 0, R_DXE, KEPT, 0, 0),
+    CROW("xe", EXPERT, RECV, ROUTED, 2, BEFORE, 0, R_S1, LATE, 0, R_WEIGHTS, KEPT, SAVED, 0),
+    CROW("we", EXPERT, RECV, ONE, 4, BEFORE, 0, R_S1, OWN, 0, R_DH, KEPT, SAVED, 0),
+    CROW("map", EXPERT, RECV, ONE, 4, BEFORE, 0, R_S1, OWN, 1, R_SOURCE, KEPT, EP | SAVED, 0),
+    CROW("map", EXPERT, RECV, ONE, 4, BEFORE, 0, R_S1, OWN, 0, R_UNPERMUTE, KEPT, SAVED, EP),
+    CROW("h", EXPERT, RECV, GATE_UP, 2, BEFORE, 0, R_S1, LATE, 0, R_DXE, KEPT, SAVED, 0),
+    CROW("latent", WORKING, NORM, EXPERT_LATENT, 2, BEFORE, 0, R_ROUTED, FINAL, 0, R_AGAIN, REMADE,
+         0, SAVED),
+    CROW("send", DISPATCH_SEND, SENT, ROUTED, 2, OWN, -1, R_NEXT, OWN, 0, R_AGAIN_WAIT, REMADE, EP,
+         SAVED),
+    CROW("send weights", DISPATCH_SEND, SENT, ONE, 4, OWN, -1, R_NEXT, OWN, 0, R_AGAIN_WAIT, REMADE,
+         EP, SAVED),
+    CROW("recv", DISPATCH_RECV, RECV, ROUTED, 2, OWN, -1, R_NEXT, OWN, 0, R_AGAIN, REMADE, EP,
+         SAVED),
+    CROW("recv weights", DISPATCH_RECV, RECV, ONE, 4, OWN, -1, R_NEXT, OWN, 0, R_AGAIN, REMADE, EP,
+         SAVED),
+    CROW("xe", EXPERT, RECV, ROUTED, 2, OWN, 0, R_AGAIN, LATE, 0, R_WEIGHTS, REMADE, 0, SAVED),
+    CROW("we", EXPERT, RECV, ONE, 4, OWN, 0, R_AGAIN, OWN, 0, R_DH, REMADE, 0, SAVED),
+    CROW("map", EXPERT, RECV, ONE, 4, OWN, 0, R_AGAIN, OWN, 1, R_SOURCE, REMADE, EP, SAVED),
+    CROW("map", EXPERT, RECV, ONE, 4, OWN, 0, R_AGAIN, OWN, 0, R_UNPERMUTE, REMADE, 0, EP | SAVED),
+    CROW("h", EXPERT, RECV, GATE_UP, 2, OWN, 0, R_AGAIN_UP, LATE, 0, R_DXE, REMADE, 0, SAVED),
     CROW("dy", EXPERT, RECV, ROUTED, 2, OWN, 0, R_ORDER, LATE, 0, R_DA, REMADE, 0, 0),
     CROW("a", EXPERT, RECV, EXPERT, 2, OWN, 0, R_WEIGHT, LATE, 0, R_WEIGHT, REMADE, 0, 0),
     CROW("da", EXPERT, RECV, EXPERT, 2, OWN, 0, R_DA, OWN, 0, R_DH, REMADE, 0, 0),
@@ -300,6 +324,7 @@ void residency_chunks(const struct residency_shape *shape, enum residency_mode m
 {
     struct run r;
     unsigned when = shape->when | (mode == RESIDENCY_REPLAY ? WHEN_REPLAY : 0);
+    when |= mode == RESIDENCY_BACKWARD_SAVED ? WHEN_SAVED : 0;
     r.table = is_backward(mode) ? &backward_table : &forward_table;
     r.shape = shape;
     r.mode = mode;

@@ -1,5 +1,6 @@
 /* backward.c - steps b1 to b12 of ARCHITECTURE.md, chunk by chunk, with the dispatch of the chunk
- * after and the return of the chunk before under way meanwhile. */
+ * after and the return of the chunk before under way meanwhile. In a chunked layer that is computed
+ * again, m3 to m6 of a chunk come just before its backward. */
 #include "executor/primitive/moe/moe.h"
 
 /* A backward at work. */
@@ -13,6 +14,7 @@ struct backward {
     void *context;
     int delay;                              /* chunks that weight gradients wait */
     struct moe_exchange dispatch, returned; /* under way: of the next chunk, of the one before */
+    struct moe_exchange again; /* of the next chunk, when rows are brought here again */
 };
 
 /* What the gradients of all tokens go into. In chunks it is there before the first. */
@@ -40,15 +42,33 @@ static void scatter(const struct backward *b, const struct moe_chunk *c, const s
             rows->data, NULL, NULL);
 }
 
-/* b1, and b2 started */
+/* b1, and b2 started; before them, of rows that come again, m3, and m4 started. */
 static void start_dispatch(struct backward *b, int index)
 {
     if (index >= b->call->saved->count)
         return;
-    b->dispatch = (struct moe_exchange){ .chunk = &b->call->saved->chunks[index] };
+    const struct moe_chunk *c = &b->call->saved->chunks[index];
+    if (moe_replays_chunks(b->call)) {
+        moe_rows_open(b->call, c, b->normed, &b->again);
+        moe_exchange_start(b->call, &b->again);
+    }
+    b->dispatch = (struct moe_exchange){ .chunk = c };
     moe_exchange_open(b->call, &b->dispatch);
-    scatter(b, b->dispatch.chunk, &b->dispatch.from);
+    scatter(b, c, &b->dispatch.from);
     moe_exchange_start(b->call, &b->dispatch);
+}
+
+/* m5 of a chunk that is computed again. */
+static void order_again(struct backward *b, struct moe_chunk *c)
+{
+    struct moe_exchange arrived = b->again;
+
+    if (!moe_replays_chunks(b->call))
+        return;
+    if (moe_shape(b->call).exchanges)
+        moe_rows_arrive(b->call, c, &arrived);
+    else
+        moe_rows_here(b->call, c, b->normed);
 }
 
 /* b2 ended, b3: the output's gradient, a row for each routed token, in expert order; the next
@@ -215,7 +235,10 @@ static void chunk_backward(struct backward *b, int index)
     struct work *w = b->call->state->work;
     struct moe_chunk *c = &b->call->saved->chunks[index];
 
+    order_again(b, c);
     receive(b, index);
+    if (moe_replays_chunks(b->call))
+        moe_rows_gate_up(b->call, c);
     struct buffer values = through_down(b, c);
     struct buffer rows = through_gate_up(b, c);
     late_weights(b, index);

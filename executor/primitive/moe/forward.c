@@ -44,22 +44,6 @@ struct forward {
     struct moe_exchange dispatch, returned; /* under way: of the next chunk, of the one before */
 };
 
-/* Rows of a chunk's tokens into the places that slots say. */
-static void scatter(const struct forward *f, const struct moe_chunk *c, const struct buffer *rows,
-                    const struct buffer *values)
-{
-    struct work *w = f->call->state->work;
-    const struct moe_saved *s = f->call->saved;
-    const struct moe_shape shape = moe_shape(f->call);
-    uint64_t hidden = (uint64_t)shape.hidden, first = (uint64_t)c->first;
-    uint64_t choice = first * (uint64_t)shape.top_k;
-
-    WORK_OP(w, scatter_rows, c->tokens, shape.top_k, shape.hidden,
-            element_at(f->normed->data, first * hidden, sizeof(bf16)),
-            element_at(s->slots.data, choice, sizeof(int32_t)), rows->data,
-            element_at(s->weights.data, choice, sizeof(float)), values->data);
-}
-
 static bool is_last(const struct forward *f, const struct moe_chunk *c)
 {
     return c == &f->call->saved->chunks[f->call->saved->count - 1];
@@ -80,9 +64,7 @@ static void start_dispatch(struct forward *f, int index)
     const struct moe_chunk *c = &s->chunks[index];
     struct moe_exchange *x = &f->dispatch;
 
-    *x = (struct moe_exchange){ .chunk = c, .values = true };
-    moe_exchange_open(f->call, x);
-    scatter(f, c, &x->from, &x->from_values);
+    moe_rows_open(f->call, c, f->normed, x);
     if (s->count == 1)
         normed_read(f, c);
     moe_exchange_start(f->call, x);
@@ -90,52 +72,20 @@ static void start_dispatch(struct forward *f, int index)
         normed_read(f, c);
 }
 
-static void take_expert_rows(const struct forward *f, struct moe_chunk *c)
-{
-    enum owner owner = kept_owner(f->call->keep, OWNER_EXPERT);
-
-    c->xe = moe_take_rows(f->call, c, owner, moe_shape(f->call).hidden, sizeof(bf16));
-    c->we = moe_take_rows(f->call, c, owner, 1, sizeof(float));
-    c->map = moe_take_rows(f->call, c, owner, 1, sizeof(int32_t));
-}
-
 /* m5 with ep 1: sorted by expert is expert order; the map says nothing new and stays unread. */
 static void order_here(const struct forward *f, struct moe_chunk *c)
 {
-    take_expert_rows(f, c);
-    scatter(f, c, &c->xe, &c->we);
+    moe_rows_here(f->call, c, f->normed);
     normed_read(f, c);
 }
 
 /* m4 ended, m5; the next chunk's rows set out. */
 static void receive(struct forward *f, int index)
 {
-    struct work *w = f->call->state->work;
-    struct moe_chunk *c = &f->call->saved->chunks[index];
     struct moe_exchange arrived = f->dispatch;
 
-    moe_exchange_wait(f->call, &arrived);
-    take_expert_rows(f, c);
-    moe_upload_map(f->call, c);
-    WORK_OP(w, gather_rows, c->received, moe_shape(f->call).hidden, arrived.to.data, c->map.data,
-            c->xe.data, arrived.to_values.data, c->we.data);
-    moe_exchange_close(f->call, &arrived);
+    moe_rows_arrive(f->call, &f->call->saved->chunks[index], &arrived);
     start_dispatch(f, index + 1);
-}
-
-/* m6 */
-static void gate_up(const struct forward *f, struct moe_chunk *c)
-{
-    const struct moe_call *call = f->call;
-    struct work *w = call->state->work;
-    const struct moe_shape shape = moe_shape(call);
-    const struct expert_linear l = moe_gate_up(call, c);
-
-    c->h =
-        moe_take_rows(call, c, kept_owner(call->keep, OWNER_EXPERT), 2 * shape.width, sizeof(bf16));
-    expert_forward(w, &l, c->xe.data, state_weight(call->state, shape.unit, ROLE_EXPERT_GATE),
-                   c->h.data);
-    work_give_unless_kept(w, call->keep, &c->xe);
 }
 
 /* m7, m8 */
@@ -208,7 +158,7 @@ static void chunk_forward(struct forward *f, int index)
         receive(f, index);
     else
         order_here(f, c);
-    gate_up(f, c);
+    moe_rows_gate_up(f->call, c);
     if (!f->output)
         return;
     struct buffer y = activate_and_down(f, c);
@@ -237,7 +187,14 @@ static void through_chunks(struct forward *f)
 void moe_replay(const struct moe_call *call, struct buffer *normed, bool normed_later)
 {
     struct forward f = { .call = call, .normed = normed, .normed_later = normed_later };
-    through_chunks(&f);
+
+    if (!moe_replays_chunks(call)) {
+        through_chunks(&f);
+        return;
+    }
+    route(call, normed);
+    if (!normed_later)
+        work_give(call->state->work, normed);
 }
 
 void moe_forward(const struct moe_call *call, struct buffer *normed, bool normed_later,

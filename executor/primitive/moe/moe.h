@@ -120,4 +120,20 @@ void moe_exchange_wait(const struct moe_call *call, struct moe_exchange *exchang
 /* What was received is given back. */
 void moe_exchange_close(const struct moe_call *call, struct moe_exchange *exchange);
 
+/* rows.c */
+/* Whether the backward brings each chunk's rows again, so that those of one chunk are there at a
+ * time. */
+bool moe_replays_chunks(const struct moe_call *call);
+/* m3: takes what is to be sent and fills it. */
+void moe_rows_open(const struct moe_call *call, const struct moe_chunk *chunk,
+                   const struct buffer *normed, struct moe_exchange *ret);
+/* m4 ended, m5. */
+void moe_rows_arrive(const struct moe_call *call, struct moe_chunk *chunk,
+                     struct moe_exchange *arrived);
+/* m5 with ep 1. */
+void moe_rows_here(const struct moe_call *call, struct moe_chunk *chunk,
+                   const struct buffer *normed);
+/* m6 */
+void moe_rows_gate_up(const struct moe_call *call, struct moe_chunk *chunk);
+
 #endif

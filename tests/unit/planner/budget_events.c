@@ -50,7 +50,7 @@ static void play_backward(struct step *s, int layer, int use, struct kept *k)
     open_gradients(s, parts, shards, 2);
     if (replays(s, layer))
         layer_forward(s, layer, REPLAY, k);
-    layer_backward(s, layer, k);
+    layer_backward(s, layer, replays(s, layer), k);
     end_use(s, use);
     close_gradients(s, parts, shards, 2);
 }

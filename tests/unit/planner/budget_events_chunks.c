@@ -3,13 +3,14 @@
 /* What is under way: the dispatch of a chunk, and its return. */
 struct flight {
     struct tensor_alive send, send_w, recv, recv_w, back, back_w, ret, ret_w;
+    struct tensor_alive dsend, drecv;
 };
 
 struct chunked {
     struct layer *y;
     struct step *s;
     int n, delay;
-    bool ep;
+    bool ep, again; /* again: a backward that brings each chunk's rows once more */
     struct flight flight[MAX_CHUNKS + 1];
     struct tensor_alive a[MAX_CHUNKS], dy[MAX_CHUNKS], n2;
     bool combined;
@@ -69,8 +70,6 @@ static void start_dispatch(struct chunked *c, int i)
     f->send_w = rows(c, ITEM_DISPATCH_SEND, sent(c, i), 4);
     f->recv = rows(c, ITEM_DISPATCH_RECV, received(c, i), 2 * c->s->H);
     f->recv_w = rows(c, ITEM_DISPATCH_RECV, received(c, i), 4);
-    if (i == c->n - 1 && !c->s->m->moe.shared_width)
-        drop(c->s, &c->n2); /* the last permutation has read it */
 }
 
 /* Adds a chunk's rows to the output, which the first one makes. */
@@ -95,22 +94,30 @@ static struct tensor_alive experts_forward(struct chunked *c, int i, struct kept
     return y;
 }
 
-/* Dispatch and m6. */
-static void replay_chunk(struct chunked *c, int i)
+/* m5, with the dispatch ended. */
+static void arrive(struct chunked *c, int i)
 {
-    struct step *s = c->s;
     struct kept_rows *k = &c->y->k->chunk[i];
     struct flight *f = &c->flight[i];
-    uint64_t R = received(c, i), H = s->H;
+    uint64_t R = received(c, i), H = c->s->H;
     land(c, &f->send, &f->send_w);
     k->xe = keep(c->y, ITEM_EXPERT_WORKING, R * 2 * H);
     k->we = keep(c->y, ITEM_EXPERT_WORKING, R * 4);
     k->map = keep(c->y, ITEM_EXPERT_WORKING, R * 4);
     land(c, &f->recv, &f->recv_w);
-    if (!c->ep && i == c->n - 1 && !s->m->moe.shared_width)
-        drop(s, &c->n2);
-    start_dispatch(c, i + 1);
-    k->h = keep(c->y, ITEM_EXPERT_WORKING, R * 4 * (uint64_t)s->m->moe.width);
+}
+
+static void gate_up(struct chunked *c, int i)
+{
+    uint64_t width = (uint64_t)c->s->m->moe.width;
+    c->y->k->chunk[i].h = keep(c->y, ITEM_EXPERT_WORKING, received(c, i) * 4 * width);
+}
+
+/* The last permutation has read n2: with an exchange when it sets out. */
+static void read_normed(struct chunked *c, int i)
+{
+    if (i == c->n - 1 && !c->s->m->moe.shared_width)
+        drop(c->s, &c->n2);
 }
 
 static void forward_chunk(struct chunked *c, int i)
@@ -119,9 +126,13 @@ static void forward_chunk(struct chunked *c, int i)
     struct kept_rows *k = &c->y->k->chunk[i];
     struct flight *f = &c->flight[i], *last = i > 0 ? &c->flight[i - 1] : NULL;
     uint64_t R = received(c, i), H = s->H;
-    replay_chunk(c, i);
-    if (c->y->mode == REPLAY)
-        return;
+    arrive(c, i);
+    if (!c->ep)
+        read_normed(c, i);
+    start_dispatch(c, i + 1);
+    if (c->ep)
+        read_normed(c, i + 1);
+    gate_up(c, i);
     struct tensor_alive y = experts_forward(c, i, k);
     if (!c->ep) {
         unless_kept(c->y, &k->map);
@@ -138,6 +149,17 @@ static void forward_chunk(struct chunked *c, int i)
     f->ret = rows(c, ITEM_DISPATCH_RECV, sent(c, i), 2 * H);
 }
 
+static void forward_chunks(struct chunked *c)
+{
+    start_dispatch(c, 0);
+    for (int i = 0; i < c->n; i++)
+        forward_chunk(c, i);
+    if (c->ep) {
+        drop(c->s, &c->flight[c->n - 1].back);
+        combine(c, &c->flight[c->n - 1].ret);
+    }
+}
+
 void chunked_forward(struct layer *y)
 {
     struct chunked c;
@@ -145,12 +167,11 @@ void chunked_forward(struct layer *y)
     chunked_init(&c, y);
     c.n2 = working(y, 2 * s->T * s->H);
     router_forward(y);
-    start_dispatch(&c, 0);
-    for (int i = 0; i < c.n; i++)
-        forward_chunk(&c, i);
-    if (c.ep && y->mode != REPLAY) {
-        drop(s, &c.flight[c.n - 1].back);
-        combine(&c, &c.flight[c.n - 1].ret);
+    if (y->mode == REPLAY) {
+        if (!s->m->moe.shared_width)
+            drop(s, &c.n2);
+    } else {
+        forward_chunks(&c);
     }
     unless_kept(y, &y->k->choices);
     unless_kept(y, &y->k->weights);
@@ -166,8 +187,10 @@ static void start_backward(struct chunked *c, int i)
 {
     if (!c->ep || i >= c->n)
         return;
-    c->flight[i].send = rows(c, ITEM_DISPATCH_SEND, sent(c, i), 2 * c->s->H);
-    c->flight[i].recv = rows(c, ITEM_DISPATCH_RECV, received(c, i), 2 * c->s->H);
+    if (c->again)
+        start_dispatch(c, i);
+    c->flight[i].dsend = rows(c, ITEM_DISPATCH_SEND, sent(c, i), 2 * c->s->H);
+    c->flight[i].drecv = rows(c, ITEM_DISPATCH_RECV, received(c, i), 2 * c->s->H);
 }
 
 /* Weight gradients that were to wait for the input gradient of chunk i. */
@@ -222,10 +245,14 @@ static void backward_chunk(struct chunked *c, int i)
     struct flight *f = &c->flight[i];
     struct tensor_alive dw;
     uint64_t R = received(c, i);
-    drop(s, &f->send);
+    if (c->again)
+        arrive(c, i);
+    drop(s, &f->dsend);
     c->dy[i] = rows(c, ITEM_EXPERT_WORKING, R, 2 * s->H);
-    drop(s, &f->recv);
+    drop(s, &f->drecv);
     start_backward(c, i + 1);
+    if (c->again)
+        gate_up(c, i);
     struct tensor_alive dxe = experts_backward(c, i, &dw);
     if (!c->ep) {
         struct tensor_alive dweights = working(c->y, 4 * sent(c, i));
@@ -243,13 +270,14 @@ static void backward_chunk(struct chunked *c, int i)
     f->ret_w = rows(c, ITEM_DISPATCH_RECV, sent(c, i), 4);
 }
 
-void chunked_backward(struct layer *y)
+void chunked_backward(struct layer *y, bool again)
 {
     struct chunked c;
     struct step *s = y->s;
     struct kept *k = y->k;
     struct tensor_alive n2 = { 0 }, dn2 = { 0 };
     chunked_init(&c, y);
+    c.again = again;
     if (s->m->moe.shared_width)
         shared_backward(y, &n2, &dn2);
     else {

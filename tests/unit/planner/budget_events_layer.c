@@ -330,13 +330,13 @@ static void attention_backward(struct layer *y)
     drop(s, &s->checkpoint[y->index]);
 }
 
-void layer_backward(struct step *s, int index, struct kept *k)
+void layer_backward(struct step *s, int index, bool again, struct kept *k)
 {
     struct layer y = { s, index, PLAIN, k, s->T * (uint64_t)s->m->moe.top_k, s->received[index] };
     if (s->m->layer_ffn[index] == FFN_DENSE)
         dense_backward(&y);
     else if (s->p->moe == MOE_CHUNKED)
-        chunked_backward(&y);
+        chunked_backward(&y, again);
     else
         moe_backward(&y);
     attention_backward(&y);

@@ -80,8 +80,9 @@ void router_forward(struct layer *y);
 void shared_forward(struct layer *y, struct tensor_alive *n2);
 void shared_backward(struct layer *y, struct tensor_alive *n2, struct tensor_alive *dn2);
 void chunked_forward(struct layer *y);
-void chunked_backward(struct layer *y);
+/* again: the layer is computed again, and brings each chunk's rows once more. */
+void chunked_backward(struct layer *y, bool again);
 void layer_forward(struct step *s, int index, enum mode mode, struct kept *k);
-void layer_backward(struct step *s, int index, struct kept *k);
+void layer_backward(struct step *s, int index, bool again, struct kept *k);
 
 #endif
