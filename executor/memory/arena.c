@@ -97,12 +97,13 @@ static int fail(struct arena *arena, enum owner owner, const char *what, uint64_
 static int fail_whole(struct arena *arena, const char *what, struct diag_list *reterr)
 {
     const struct arena_source *source = &arena->source;
-    char extent[32], number[32], there[48] = "", live[200];
+    uint64_t left = source->available ? source->available(source->context) : 0;
+    char extent[32], number[32], there[80] = "", live[200];
     describe_live(arena, live, sizeof live);
     if (source->available)
-        (void)snprintf(
-            there, sizeof there, ", %s there",
-            units_format_count(number, sizeof number, source->available(source->context)));
+        (void)snprintf(there, sizeof there, ", %s there%s",
+                       units_format_count(number, sizeof number, left),
+                       left < arena->extent ? "" : ", some of which it would cost besides");
     (void)diag_error(reterr, nowhere,
                      "memory for the arena: %s: %s bytes wanted for setup and step together%s",
                      what, units_format_count(extent, sizeof extent, arena->extent), there);
