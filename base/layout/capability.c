@@ -109,7 +109,7 @@ static bool has_stacked_experts(const struct model *model)
 static bool trains_more_than_text(const struct model *model)
 {
     return (model->mtp_layers > 0 && model->mtp_trained) ||
-           (model->vision.depth > 0 && model->vision_trained);
+           (model->vision.depth > 0 && (model->vision_trained || model->vision_frozen));
 }
 
 static const struct key_capability host_keys[] = {

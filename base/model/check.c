@@ -153,6 +153,9 @@ static void check_extras(const struct model *m, struct pos at, struct diag_list 
         diag_error(reterr, at, "mtp_trained, and the model has no multi-token-prediction layer");
     if (m->vision_trained && vision->depth == 0)
         diag_error(reterr, at, "vision_trained, and the model has no vision tower");
+    if (m->vision_frozen && (vision->depth == 0 || m->vision_trained))
+        diag_error(reterr, at, "vision_frozen, and the model %s",
+                   vision->depth == 0 ? "has no vision tower" : "trains its vision tower");
     if (vision->depth > 0 && (vision->heads < 1 || vision->width % vision->heads != 0))
         diag_error(reterr, at, "vision: width %d is not a multiple of heads %d", vision->width,
                    vision->heads);

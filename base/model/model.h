@@ -115,6 +115,7 @@ struct model {
     bool mtp_trained;                      /* --set model.mtp=1 */
     struct vision vision;                  /* depth 0: none */
     bool vision_trained;                   /* --set model.vision=trained */
+    bool vision_frozen;                    /* =frozen: its weights are held; else it is not there */
 };
 
 struct hf;         /* hf.h */

@@ -23,6 +23,7 @@ const struct model_field model_fields[] = {
     { SECTION_ROOT, "mtp_layers", FIELD_INT, AT(mtp_layers), 0, 16, 0, OPTIONAL },
     { SECTION_ROOT, "mtp_trained", FIELD_BOOL, AT(mtp_trained), 0, 1, 0, OPTIONAL },
     { SECTION_ROOT, "vision_trained", FIELD_BOOL, AT(vision_trained), 0, 1, 0, OPTIONAL },
+    { SECTION_ROOT, "vision_frozen", FIELD_BOOL, AT(vision_frozen), 0, 1, 0, YOUNGER },
     { SECTION_ATTENTION, "heads", FIELD_INT, AT(gqa.heads), 1, HF_MAX_SIZE, 0, NEEDED },
     { SECTION_ATTENTION, "kv_heads", FIELD_INT, AT(gqa.kv_heads), 1, HF_MAX_SIZE, 0, NEEDED },
     { SECTION_ATTENTION, "head_dim", FIELD_INT, AT(gqa.head_dim), 1, HF_MAX_SIZE, 0, NEEDED },

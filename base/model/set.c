@@ -153,6 +153,7 @@ static int set_vision(struct model *model, const char *value, struct pos at,
     if (trained && model->vision.depth == 0)
         return diag_error(reterr, at, "model.vision=trained: %s has no vision tower", model->name);
     model->vision_trained = trained;
+    model->vision_frozen = !trained && model->vision.depth > 0;
     return 0;
 }
 

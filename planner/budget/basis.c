@@ -36,7 +36,7 @@ static bool rests_on_assumption(const struct budget_input *in, enum item item)
     switch ((int)item) {
     case ITEM_WEIGHTS:
     case ITEM_GRADIENTS:
-        return in->model->mtp_trained || in->model->vision_trained;
+        return in->model->mtp_trained || in->model->vision_trained || in->model->vision_frozen;
     case ITEM_MASTER:
     case ITEM_MOMENTS:
         return (p->offload & OFFLOAD_OPTIMIZER) || in->model->mtp_trained ||

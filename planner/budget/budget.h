@@ -39,8 +39,8 @@ struct model_sizes {
     uint64_t layer_dense_params[MODEL_MAX_LAYERS];     /* tensors of MESH_DENSE in one layer */
     uint64_t layer_dense_replicated[MODEL_MAX_LAYERS]; /* of these, not divided by tp */
     uint64_t layer_expert_params[MODEL_MAX_LAYERS];    /* all experts of one layer */
-    uint64_t mtp_dense_params, mtp_expert_params,
-        vision_params; /* 0 when not trained and not resident */
+    uint64_t mtp_dense_params, mtp_expert_params, vision_params, /* 0 when not trained */
+        frozen_params; /* held without gradients and optimizer state */
     struct model_counts counts;
 };
 void model_sizes_init(struct model_sizes *ret, const struct model *model);

@@ -84,14 +84,14 @@ static void rows_text(const struct text *t)
         (void)snprintf(chunks, sizeof chunks, " in %d chunks", d.chunks);
     if (t->item == ITEM_EXPERT_WORKING)
         (void)snprintf(t->ret, t->size,
-                       "fullest step of %s rows received, 2 B x hidden %d and expert width %d%s",
-                       count(received, d.received), t->in->model->hidden, t->in->model->moe.width,
-                       chunks);
+                       "fullest step of %s rows received, 2 B x %d and expert width %d%s",
+                       count(received, d.received), model_routed_width(t->in->model),
+                       t->in->model->moe.width, chunks);
     else
         (void)snprintf(t->ret, t->size,
-                       "fullest exchange of %s rows sent, %s received, 2 B x hidden %d + 4 B%s",
-                       count(sent, d.sent), count(received, d.received), t->in->model->hidden,
-                       chunks);
+                       "fullest exchange of %s rows sent, %s received, 2 B x %d + 4 B%s",
+                       count(sent, d.sent), count(received, d.received),
+                       model_routed_width(t->in->model), chunks);
 }
 
 static void working_text(const struct text *t)
@@ -147,14 +147,24 @@ static void loss_text(const struct text *t)
                        count(vocab, shard));
 }
 
+/* What a token brings to those who gather it. */
+static void keys_text(const struct model *m, char *ret, size_t size)
+{
+    if (m->mla.kv_rank > 0)
+        (void)snprintf(ret, size, "latents of %d + %d%s", m->mla.kv_rank, m->mla.rope_dim,
+                       m->indexer.heads > 0 ? ", index keys" : "");
+    else
+        (void)snprintf(ret, size, "%d key heads x %d", m->gqa.kv_heads, m->gqa.head_dim);
+}
+
 static void context_text(const struct text *t)
 {
-    char tokens[COUNT_TEXT];
-    (void)snprintf(t->ret, t->size, "%s and %s over cp %d, %s tokens of %d key heads x %d",
+    char tokens[COUNT_TEXT], keys[80];
+    keys_text(t->in->model, keys, sizeof keys);
+    (void)snprintf(t->ret, t->size, "%s and %s over cp %d, %s tokens of %s",
                    context_names[t->in->choices->primitives.context],
                    linear_context_names[t->in->choices->primitives.linear_context],
-                   t->in->choices->layout.cp, count(tokens, t->in->seq_tokens),
-                   t->in->model->gqa.kv_heads, t->in->model->gqa.head_dim);
+                   t->in->choices->layout.cp, count(tokens, t->in->seq_tokens), keys);
 }
 
 static void pipeline_text(const struct text *t)

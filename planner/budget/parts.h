@@ -29,6 +29,7 @@ struct unit layer_unit(const struct budget_input *in, int layer);
 uint64_t state_add(const struct budget_input *in, const struct stage *stage, uint64_t *items);
 /* The parts of state_add: one unit; at the end what the host keeps. */
 void unit_state_add(const struct budget_input *in, const struct unit *unit, uint64_t *items);
+void frozen_state_add(const struct budget_input *in, uint64_t *items);
 uint64_t state_offload(const struct primitives *p, uint64_t *items);
 
 /* Bytes of one part held by a rank for each element width. */

@@ -37,6 +37,7 @@ void model_sizes_init(struct model_sizes *ret, const struct model *model)
     model_tensors(model, add_tensor, ret);
     if (!model->mtp_trained)
         ret->mtp_dense_params = ret->mtp_expert_params = 0;
+    ret->frozen_params = model->vision_frozen ? ret->vision_params : 0;
     if (!model->vision_trained)
         ret->vision_params = 0;
     model_count(model, &ret->counts);
@@ -146,6 +147,16 @@ uint64_t state_offload(const struct primitives *p, uint64_t *items)
     return all;
 }
 
+/* What is held but not trained has weights alone; on the first stage, sharded like dense state. */
+void frozen_state_add(const struct budget_input *in, uint64_t *items)
+{
+    int shards = layout_dense_shards(&in->choices->layout);
+    uint64_t n = padded(in->sizes->frozen_params, shards);
+    if (in->choices->primitives.sharding == SHARDING_FSDP)
+        n /= (uint64_t)shards;
+    items[ITEM_WEIGHTS] = add_sat(items[ITEM_WEIGHTS], arena_bytes(n, 2));
+}
+
 uint64_t state_add(const struct budget_input *in, const struct stage *stage, uint64_t *items)
 {
     for (int i = 0; i < stage->layers; i++)
@@ -156,5 +167,7 @@ uint64_t state_add(const struct budget_input *in, const struct stage *stage, uin
         unit_state_add(in, &stage->head, items);
     if (stage->extra.dense || stage->extra.expert)
         unit_state_add(in, &stage->extra, items);
+    if (stage->has_embedding)
+        frozen_state_add(in, items);
     return state_offload(&in->choices->primitives, items);
 }

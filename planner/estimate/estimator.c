@@ -61,6 +61,8 @@ static uint64_t fixed_bytes(const struct estimator *e, const struct stage_spots 
         add_state(&units->last_extra, 1, items);
     else if (s->has_embedding)
         add_state(&units->first_extra, 1, items);
+    if (s->has_embedding)
+        frozen_state_add(&e->in, items);
     *ret_host = state_offload(&e->in.choices->primitives, items);
     runtime_add(&e->in, items);
     items[ITEM_COMMUNICATORS] = links;

@@ -34,6 +34,19 @@ static void add_assumed_times(const struct prediction *prediction, json_t *array
         add(array, "the step time is a roofline with the efficiencies of the hardware file");
 }
 
+static void add_vision(const struct model *model, json_t *array)
+{
+    if (model->vision.depth == 0)
+        return;
+    if (model->vision_trained)
+        add(array, "of the vision tower only the state is counted, not what images would take");
+    else if (model->vision_frozen)
+        add(array, "the vision tower is held and not trained; what images would take is left out");
+    else
+        add(array, "the vision tower takes no part (model.vision=frozen holds it, trained trains "
+                   "it)");
+}
+
 json_t *report_assumptions_json(const struct prediction *prediction)
 {
     json_t *ret = json_array();
@@ -47,8 +60,7 @@ json_t *report_assumptions_json(const struct prediction *prediction)
     }
     if (plan->model.mtp_layers > 0 && !plan->model.mtp_trained)
         add(ret, "the multi-token-prediction layers are not trained (model.mtp=1 trains them)");
-    if (plan->model.vision.depth > 0 && !plan->model.vision_trained)
-        add(ret, "the vision tower takes no part (model.vision=trained trains it)");
+    add_vision(&plan->model, ret);
     add_assumed_items(prediction, ret);
     add_assumed_times(prediction, ret);
     return ret;

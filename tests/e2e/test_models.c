@@ -111,12 +111,38 @@ static void latent_attention_at_128k(void **state)
     json_decref(budget);
 }
 
+static double weights_of_tower(const char *set)
+{
+    char arguments[256];
+    (void)snprintf(arguments, sizeof arguments,
+                   "budget --model qwen3-vl-8b --hardware h100-sxm --gpus 8 --seq 8K --set fsdp=8 "
+                   "--set pp=1 --set sharding=fsdp %s --json",
+                   set);
+    json_t *budget = program_json(arguments, 0);
+    double bytes =
+        json_number_value(json_object_get(json_named(rank_of(budget), "weights"), "bytes"));
+    json_decref(budget);
+    return bytes;
+}
+
+/* The tower of Qwen3-VL-8B has 576,388,336 parameters: padded to 64 x 8 and shared by 8, two bytes
+ * each, whether frozen or trained; without either it is not there. */
+static void a_tower_is_held_or_not(void **state)
+{
+    (void)state;
+    const double share = 576388608.0 / 8 * 2, without = weights_of_tower("");
+    const double rounded = 256 * (double)(((int64_t)share + 255) / 256);
+    assert_true(weights_of_tower("--set model.vision=frozen") - without == rounded);
+    assert_true(weights_of_tower("--set model.vision=trained") - without == rounded);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_model_is_answered),
         cmocka_unit_test(sparse_attention_at_128k),
         cmocka_unit_test(latent_attention_at_128k),
+        cmocka_unit_test(a_tower_is_held_or_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
