@@ -75,7 +75,7 @@ rows_of_one() {
     row moe1-11layers $moe $layers=11 --seq 8K $full --set grad_dtype=bf16
     row moe1-natural $moe $layers=4 --seq 32K $full --routing natural
     row oss1-16k $oss $vocab=201088 $layers=3 --seq 16K $full
-    row moe1-1layer-128k-batch2 $moe $layers=1 --seq 128K --micro-batch 2 $full
+    row moe1-1layer-128k-batch2 $moe $layers=1 --seq 128K --micro-batch 2 $full $plain
     row moe1-1layer-64k-batch4-none $moe $layers=1 --seq 64K --micro-batch 4 $none $plain
     row moe1-1layer-full-loss $moe $layers=1 --seq 32K --set loss=full $full
     row moe1-2layers-none-chunks $moe $layers=2 --seq 64K --micro-batch 2 $none $chunks=4

@@ -24,7 +24,7 @@ for name in $rows; do
         tail -n 3 "$out/torch.log" ;;
     bf16-*) row "$name" "${name#*-}" --set grad_dtype=bf16 ;;
     fp32-*) row "$name" "${name#*-}" --set grad_dtype=fp32 ;;
-    lean-*) row "$name" "${name#*-}" --set grad_dtype=bf16 --set moe=chunked --set moe_chunks=8 ;;
+    lean-*) row "$name" "${name#*-}" --set grad_dtype=bf16 --set moe=chunked --set moe_chunks=4 ;;
     esac
 done
 python3 "$here/speed.py" "$out"
