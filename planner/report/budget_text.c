@@ -77,7 +77,9 @@ static void print_phases(const struct prediction *prediction, const struct rank_
         char phase[64], bytes[32];
         phase_format(&phases[i].phase, phase, sizeof phase);
         table_cell(&table, "%s", phase);
-        table_cell(&table, "%s", units_format_count(bytes, sizeof bytes, phases[i].bytes));
+        table_cell(&table, "%s",
+                   units_format_count(bytes, sizeof bytes,
+                                      phases[i].bytes + rank->item_bytes[ITEM_SLACK]));
     }
     (void)fputc('\n', out);
     table_print(&table, "", out);

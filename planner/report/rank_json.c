@@ -1,5 +1,6 @@
 #include "planner/report/rank_json.h"
 
+#include "base/checked.h"
 #include "base/item.h"
 #include "planner/report/json.h"
 
@@ -95,7 +96,9 @@ json_t *report_phases_json(const struct prediction *prediction, const struct ran
     for (size_t i = 0; i < count && i < REPORT_MAX_PHASES; i++) {
         json_t *entry = json_object();
         json_object_set_new(entry, "phase", json_phase(&phases[i].phase));
-        json_object_set_new(entry, "bytes", json_bytes(phases[i].bytes));
+        /* What a device reserves for routed rows is there in every phase. */
+        uint64_t bytes = add_sat(phases[i].bytes, rank->item_bytes[ITEM_SLACK]);
+        json_object_set_new(entry, "bytes", json_bytes(bytes));
         json_array_append_new(ret, entry);
     }
     free(phases);

@@ -1,0 +1,157 @@
+/* Speed of estimates and searches against their promises, in CPU time, as ratios (below 1.00 keeps
+ * the promise): full answers (memory of all stages and step time) at 300,000 a second, a search of
+ * a million layouts in 5 s on two cores. Prints; judges nothing. */
+#include "base/model/model.h"
+#include "planner/estimate/estimator.h"
+#include "planner/search/search.h"
+#include "planner/search/space.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+enum { LAYOUTS = 200000 };
+
+struct subject {
+    struct model model;
+    struct hardware hardware;
+    struct model_sizes sizes;
+    struct question question;
+    struct space space;
+    int count;
+    struct choices *layouts;
+};
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void report(const char *what, double got, double promise, const char *unit)
+{
+    printf("%-52s %12.3f %-4s  promise %10.3f %-4s  ratio %.2f\n", what, got, unit, promise, unit,
+           got / promise);
+}
+
+/* Settings of one set of degrees. */
+static void add_settings(struct subject *s, const struct degrees *degrees)
+{
+    const struct space *space = &s->space;
+    int points = space->sharding.count * space->recompute.count * space->loss.count *
+                 space->chunks.count * space->ahead.count;
+    for (int i = 0; i < points && s->count < LAYOUTS; i++) {
+        struct settings settings = { .linear_context = LINEAR_CONTEXT_STATE_PASS };
+        int rest = i;
+        settings.ahead = (enum ahead)space->ahead.values[rest % space->ahead.count];
+        rest /= space->ahead.count;
+        settings.loss = (enum loss)space->loss.values[rest % space->loss.count];
+        rest /= space->loss.count;
+        settings.recompute = (enum recompute)space->recompute.values[rest % space->recompute.count];
+        rest /= space->recompute.count;
+        settings.chunks = space->chunks.values[rest % space->chunks.count];
+        rest /= space->chunks.count;
+        settings.sharding = (enum sharding)space->sharding.values[rest];
+        space_complete(space, degrees, &settings, &s->layouts[s->count]);
+        s->count += space_is_legal(space, &s->layouts[s->count]);
+    }
+}
+
+/* Every factorization, in the order of a search. */
+static void add_degrees(struct subject *s, enum degree degree, struct degrees *degrees)
+{
+    int values[SPACE_MAX_DIVISORS];
+    int count = space_degree_values(&s->space, degree, degrees, values);
+    int *const places[] = { &degrees->tp, &degrees->pp, &degrees->cp, &degrees->ep, &degrees->etp };
+    for (int i = 0; i < count && s->count < LAYOUTS; i++) {
+        *places[degree] = values[i];
+        if (degree == DEGREE_ETP)
+            add_settings(s, degrees);
+        else
+            add_degrees(s, (enum degree)(degree + 1), degrees);
+    }
+}
+
+static void answer_all(const struct subject *s, const char *what)
+{
+    struct budget_input facts = space_budget_input(&s->space, NULL);
+    struct estimator *e = estimator_open(&facts);
+    uint64_t sum = 0;
+    double start = cpu_seconds(), seconds = 0;
+    for (int i = 0; e && i < s->count; i++) {
+        struct peaks peaks;
+        struct step_time time;
+        estimator_peaks(e, &s->layouts[i], &peaks);
+        estimator_time(e, &s->layouts[i], &time);
+        sum += peaks.peak_bytes;
+        seconds += time.seconds;
+    }
+    double taken = (cpu_seconds() - start) / s->count * 1e6;
+    estimator_close(e);
+    report(what, taken, 1e6 / 300000, "us");
+    printf("%52s (%d layouts; sums %g bytes, %g s)\n", "", s->count, (double)sum, seconds);
+}
+
+/* As the searches of an article's case: with and without proofs. */
+static void search(struct subject *s, bool skip_nothing, const char *what)
+{
+    static struct search_result result;
+    struct search_options options = { .threads = 2, .skip_nothing = skip_nothing };
+    struct diag_list errors = { 0 };
+    double start = cpu_seconds();
+    if (search_run(&s->question, &options, &result, &errors) != 0)
+        return;
+    double taken = cpu_seconds() - start;
+    printf("%-52s %12.3f s of CPU for %ju layouts, %ju judged\n", what, taken,
+           (uintmax_t)result.layouts, (uintmax_t)result.judged);
+    report("the same, a million layouts on two cores", taken / 2 / (double)result.layouts * 1e6, 5,
+           "s");
+}
+
+static int open_subject(struct subject *s, int gpus)
+{
+    static struct diag_list errors;
+    if (model_load("qwen3.5-35b-a3b", &s->model, &errors) != 0 ||
+        hardware_load("h100-sxm", &s->hardware, &errors) != 0) {
+        diag_list_print(stderr, &errors);
+        return -1;
+    }
+    model_sizes_init(&s->sizes, &s->model);
+    s->question = (struct question){ .model = &s->model,
+                                     .sizes = &s->sizes,
+                                     .hardware = &s->hardware,
+                                     .gpus = gpus,
+                                     .seq_tokens = 131072,
+                                     .micro_batch = 1,
+                                     .routing = { .kind = ROUTING_BALANCED },
+                                     .routing_quantile = 0.99 };
+    s->question.headroom_bytes = s->hardware.memory_bytes / 50;
+    space_init(&s->space, &s->question);
+    s->layouts = calloc(LAYOUTS, sizeof *s->layouts);
+    return s->layouts ? 0 : -1;
+}
+
+int main(void)
+{
+    static struct subject s;
+    struct rusage usage;
+    if (open_subject(&s, 32) != 0)
+        return 1;
+    struct degrees degrees = space_fixed_degrees(&s.space);
+    add_degrees(&s, DEGREE_TP, &degrees);
+    printf("qwen3.5-35b-a3b on h100-sxm at 128K\n");
+    answer_all(&s, "one full answer, 32 GPUs, in the order of a search");
+    search(&s, false, "search, 32 GPUs");
+    s.question.gpus = 8;
+    search(&s, true, "search that skips nothing, 8 GPUs");
+    s.question.gpus = 256;
+    search(&s, false, "search, 256 GPUs");
+    getrusage(RUSAGE_SELF, &usage);
+    report("peak resident memory, layouts of this test included", (double)usage.ru_maxrss / 1024,
+           512, "MiB");
+    free(s.layouts);
+    return 0;
+}
