@@ -76,11 +76,11 @@ rows_of_one() {
     row moe1-natural $moe $layers=4 --seq 32K $full --routing natural
     row oss1-16k $oss $vocab=201088 $layers=3 --seq 16K $full
     row moe1-1layer-128k-batch2 $moe $layers=1 --seq 128K --micro-batch 2 $full $plain
-    row moe1-1layer-64k-batch4-none $moe $layers=1 --seq 64K --micro-batch 4 $none $plain
+    row moe1-1layer-64k-batch4-none $moe $layers=1 --seq 64K --micro-batch 4 $none $chunks=3
     row moe1-1layer-full-loss $moe $layers=1 --seq 32K --set loss=full $full
     row moe1-2layers-none-chunks $moe $layers=2 --seq 64K --micro-batch 2 $none $chunks=4
     row small1-64k $small $vocab=32768 $layers=2 --seq 64K $full $plain
-    row small1-64k-natural $small $vocab=32768 $layers=2 --seq 64K $full $chunks=2 --routing natural
+    row small1-64k-natural $small $vocab=32768 $layers=2 --seq 64K --micro-batch 2 $full $chunks=2 --routing natural
     row small1-32k-none-bf16 $small $vocab=32768 $layers=4 --seq 32K $none $chunks=2 --set grad_dtype=bf16
     row small1-16k-micro4 $small $vocab=32768 $layers=3 --seq 16K --micro-batch 2 --global-batch 8 $none $chunks=3
     row small1-hot $small $vocab=32768 $layers=2 --seq 64K $full $plain --routing 80:4
