@@ -1,6 +1,5 @@
 /* host_main.c - the program rankfit-host: the host backend, ranks joined by MPI. */
 #include "base/units.h"
-#include "executor/fabric/progress.h"
 #include "executor/runtime/program.h"
 #include "executor/runtime/versions.h"
 
@@ -13,22 +12,19 @@ static int rehearse(struct machine *machine, struct diag_list *reterr)
     return 0;
 }
 
-/* This rank's share of the machine, less what the process holds already. Memory here is used where
- * it is touched: what lives counts, not what is reserved. */
-static int share_memory(struct machine *machine, struct diag_list *reterr)
+/* Less what the process holds already. Memory here is used where it is touched: what lives counts,
+ * not what is reserved. */
+static int limit_memory(struct machine *machine, struct diag_list *reterr)
 {
-    const struct rehearsal_world *world = machine->rehearsal;
-    int ranks = world ? world->world : machine->fabric->progress->count;
-    uint64_t share = machine->memory_limit / (uint64_t)ranks;
     uint64_t process = record_rss_bytes();
     char wanted[32], there[32];
 
-    if (share <= process)
+    if (machine->memory_limit <= process)
         return diag_error(reterr, (struct pos){ 0 },
                           "memory for the context: %s bytes wanted by the process, %s there",
                           units_format_count(wanted, sizeof wanted, process),
-                          units_format_count(there, sizeof there, share));
-    machine->live_limit = share - process;
+                          units_format_count(there, sizeof there, machine->memory_limit));
+    machine->live_limit = machine->memory_limit - process;
     return 0;
 }
 
@@ -36,7 +32,7 @@ static int open_host(struct machine *machine, struct diag_list *reterr)
 {
     struct record_machine *record = &machine->record;
 
-    if (machine->memory_limit > 0 && share_memory(machine, reterr) != 0)
+    if (machine->memory_limit > 0 && limit_memory(machine, reterr) != 0)
         return -1;
     machine->backend = backend_host_open(reterr);
     record_host_device(record->device, sizeof record->device);

@@ -26,7 +26,7 @@ const char run_options_usage[] =
     "                       modelled\n"
     "  --replay-rows FILE   of a rehearsal: a measurement whose routed rows arrive again\n"
     "  --stall-timeout N    seconds without progress of a rank after which the run is ended (600)\n"
-    "  --memory-limit N     bytes that a device has; on processors, all ranks of a machine\n"
+    "  --memory-limit N     bytes that a device has; of a `host`, for all ranks of the machine\n"
     "  --calibrate FILE     no plan is run: the machine is measured, and its points written\n"
     "  --quick              with --calibrate: the small ones once, to see that all works\n"
     "  --trace FILE         what each rank did when (JSON of chrome://tracing)\n"

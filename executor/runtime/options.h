@@ -12,8 +12,9 @@ struct run_options {
     const char *plan, *measurement, *data, *dump, *weights, *save, *replay, *replay_rows, *trace;
     enum data_format data_format;
     int64_t steps, seed, stall_seconds;
-    int64_t rank;          /* to rehearse; -1: none */
-    int64_t memory_limit;  /* bytes of a device, or of all ranks of a machine; 0: none */
+    int64_t rank; /* to rehearse; -1: none */
+    int64_t
+        memory_limit; /* bytes of a device; of a `host`, for all ranks of the machine; 0: none */
     const char *calibrate; /* where points go; NULL: a plan is run */
     bool quick;
     bool help;

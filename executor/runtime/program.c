@@ -154,6 +154,15 @@ static void keep_gradients(struct trainer *trainer, void *context)
     trainer->on_gradients = NULL;
 }
 
+/* A device has it whole; processors are shared by the ranks of the machine, as the plan has it. */
+static uint64_t memory_limit(const struct run *run)
+{
+    const struct rehearsal_world *world = run->machine.rehearsal;
+    int ranks = world ? world->world : run->machine.fabric->progress->count;
+    uint64_t limit = (uint64_t)run->options.memory_limit;
+    return run->plan.hardware.host ? limit / (uint64_t)ranks : limit;
+}
+
 static void open_trace(struct run *run)
 {
     const struct program *program = run->program;
@@ -172,7 +181,7 @@ static bool machine_is_wanting(struct run *run)
 {
     enter_or_fail(run, RUN_PHASE_START, 0);
     run->machine.rehearsal = run->rehearse.world.world > 0 ? &run->rehearse.world : NULL;
-    run->machine.memory_limit = (uint64_t)run->options.memory_limit;
+    run->machine.memory_limit = memory_limit(run);
     if (record_open(&run->record, &run->plan, (int)run->options.steps, &run->errors) == 0)
         (void)run->program->open(&run->machine, &run->errors);
     if (run->options.trace && run->errors.errors == 0)

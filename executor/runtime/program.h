@@ -17,8 +17,8 @@ struct machine {
     struct observers observers;              /* of the steps */
     const struct rehearsal_world *rehearsal; /* NULL: all ranks are there */
     struct calibrate_device device;          /* zeroed where there is none */
-    uint64_t memory_limit; /* of a device, or of all ranks of a machine; 0: none */
-    uint64_t live_limit;   /* out of open: what this rank's tensors may hold; 0: no limit */
+    uint64_t memory_limit;                   /* of this rank; 0: none */
+    uint64_t live_limit; /* out of open: what this rank's tensors may hold; 0: no limit */
 };
 
 struct program {
