@@ -29,7 +29,6 @@ struct rehearsal {
     int made;
     bool exchanged; /* any of them */
     uint64_t communicator_bytes;
-    double busy_seconds; /* of collectives since it was last asked */
 };
 
 struct rehearsal_group {
@@ -210,17 +209,6 @@ static int begin_exchange(struct rehearsal_group *g, struct diag_list *reterr)
     return f->filler->ops->begin(f->filler, reterr);
 }
 
-static double busy(struct rehearsal_group *g, double seconds)
-{
-    g->fabric->busy_seconds += seconds;
-    return seconds;
-}
-
-static double ring_seconds(struct rehearsal_group *g, uint64_t bytes, bool sums)
-{
-    return busy(g, wire_ring_seconds(&g->wire, bytes, sums));
-}
-
 static int copy_alone(struct rehearsal_group *g, void *to, const void *from, uint64_t bytes,
                       struct diag_list *reterr)
 {
@@ -242,7 +230,7 @@ static int gather(struct group *g, const void *send, void *recv, uint64_t bytes_
         return copy_alone(group, recv, send, bytes_per_rank, reterr);
     if (begin_ring(group, reterr) != 0 ||
         filler->ops->fill(filler, recv, bytes, send, bytes_per_rank,
-                          ring_seconds(group, bytes_per_rank, false), reterr) != 0)
+                          wire_ring_seconds(&group->wire, bytes_per_rank, false), reterr) != 0)
         return -1;
     return filler->ops->end(filler, ret, reterr);
 }
@@ -278,7 +266,7 @@ static int scatter(struct group *g, const void *send, void *recv, uint64_t eleme
         return copy_alone(group, recv, send, bytes, reterr);
     if (begin_ring(group, reterr) != 0 ||
         filler->ops->sum(filler, recv, send, elements, g->info.count, dtype,
-                         ring_seconds(group, bytes, true), reterr) != 0)
+                         wire_ring_seconds(&group->wire, bytes, true), reterr) != 0)
         return -1;
     return filler->ops->end(filler, ret, reterr);
 }
@@ -308,7 +296,8 @@ static int all_reduce(struct group *g, void *values, uint64_t elements, enum dty
         return 0;
     if (begin_ring(group, reterr) != 0 ||
         filler->ops->scale(filler, values, elements, g->info.count, dtype,
-                           ring_seconds(group, slice, true) + ring_seconds(group, slice, false),
+                           wire_ring_seconds(&group->wire, slice, true) +
+                               wire_ring_seconds(&group->wire, slice, false),
                            reterr) != 0)
         return -1;
     return filler->ops->end(filler, NULL, reterr);
@@ -364,7 +353,7 @@ static int exchange(struct group *g, const void *send, const int64_t *send_rows,
         return copy_alone(group, recv, send, (uint64_t)send_rows[0] * row_bytes, reterr);
     const struct own_rows own = count_rows(group, send_rows, recv_rows, row_bytes, &bytes);
     bool copies = group->communicator->copies;
-    double seconds = busy(group, wire_exchange_seconds(&group->wire, &bytes, copies));
+    double seconds = wire_exchange_seconds(&group->wire, &bytes, copies);
     if (begin_exchange(group, reterr) != 0 ||
         (copies ? filler->ops->carry : filler->ops->fill)(filler, recv, own.received, send,
                                                           own.sent, seconds, reterr) != 0 ||
@@ -411,8 +400,8 @@ static int gather_blocks(struct group *g, const void *send, void *recv, uint64_t
     if (is_alone(g))
         return place_blocks(group, send, recv, block_bytes, blocks, places, reterr);
     if (begin_ring(group, reterr) != 0 ||
-        filler->ops->fill(filler, recv, whole, send, own, ring_seconds(group, own, false),
-                          reterr) != 0 ||
+        filler->ops->fill(filler, recv, whole, send, own,
+                          wire_ring_seconds(&group->wire, own, false), reterr) != 0 ||
         place_blocks(group, send, recv, block_bytes, blocks, places, reterr) != 0)
         return -1;
     return filler->ops->end(filler, NULL, reterr);
@@ -499,9 +488,8 @@ static void close_fabric(struct fabric *f)
 
 static double busy_seconds(struct fabric *f)
 {
-    double ret = fabric_of(f)->busy_seconds;
-    fabric_of(f)->busy_seconds = 0;
-    return ret;
+    struct filler *filler = fabric_of(f)->filler;
+    return filler->ops->busy_seconds(filler);
 }
 
 static const struct fabric_ops rehearsal_ops = {

@@ -32,6 +32,8 @@ struct filler_ops {
     int (*scale)(struct filler *filler, void *values, uint64_t elements, int factor,
                  enum dtype dtype, double seconds, struct diag_list *reterr);
 
+    /* What collectives took since this was last asked, with none under way. */
+    double (*busy_seconds)(struct filler *filler);
     /* Takes memory that a communicator would hold until close. */
     int (*hold)(struct filler *filler, uint64_t bytes, struct diag_list *reterr);
     void (*close)(struct filler *filler);

@@ -11,9 +11,10 @@
 /* Blocks of a collective where the machine's facts do not tell its channels. */
 enum { USUAL_BLOCKS = 16, CARRY_PIECES = 16 };
 
+/* A collective, under way or noted for the time it took. */
 struct transfer {
-    struct transfer *next; /* in the list of idle ones */
-    cudaEvent_t done;
+    struct transfer *next; /* in the list of all, or of idle ones */
+    cudaEvent_t begun, done;
 };
 
 struct held {
@@ -25,7 +26,7 @@ struct cuda_filler {
     struct filler base;
     cudaStream_t compute, communication;
     cudaEvent_t fork;
-    struct transfer *idle;
+    struct transfer *current, *noted, *idle;
     struct held *held;
     uint64_t *mark; /* device memory: when the copies that are under way began */
     int blocks;
@@ -50,27 +51,6 @@ static struct pace pace_of(const struct cuda_filler *f, double seconds)
     return (struct pace){ .stream = f->communication, .blocks = f->blocks, .seconds = seconds };
 }
 
-static int begin(struct filler *filler, struct diag_list *reterr)
-{
-    struct cuda_filler *f = own(filler);
-    cudaError_t status = cudaEventRecord(f->fork, f->compute);
-
-    if (status == cudaSuccess)
-        status = cudaStreamWaitEvent(f->communication, f->fork, 0);
-    f->within = true;
-    return check(status, "begin", reterr);
-}
-
-static int wait_for(struct filler *filler, struct transfer *t, struct diag_list *reterr)
-{
-    struct cuda_filler *f = own(filler);
-    cudaError_t status = cudaStreamWaitEvent(f->compute, t->done, 0);
-
-    t->next = f->idle;
-    f->idle = t;
-    return check(status, "wait", reterr);
-}
-
 static struct transfer *new_transfer(struct cuda_filler *f)
 {
     struct transfer *t = f->idle;
@@ -79,25 +59,66 @@ static struct transfer *new_transfer(struct cuda_filler *f)
         return t;
     }
     t = calloc(1, sizeof *t);
-    if (t && cudaEventCreateWithFlags(&t->done, cudaEventDisableTiming) == cudaSuccess)
-        return t;
+    if (t && cudaEventCreate(&t->begun) == cudaSuccess) {
+        if (cudaEventCreate(&t->done) == cudaSuccess)
+            return t;
+        (void)cudaEventDestroy(t->begun);
+    }
     free(t);
     return NULL;
+}
+
+static int begin(struct filler *filler, struct diag_list *reterr)
+{
+    struct cuda_filler *f = own(filler);
+    struct transfer *t = new_transfer(f);
+
+    if (!t)
+        return diag_error(reterr, (struct pos){ 0 }, "no memory left for a transfer");
+    t->next = f->noted;
+    f->current = f->noted = t;
+    cudaError_t status = cudaEventRecord(f->fork, f->compute);
+    if (status == cudaSuccess)
+        status = cudaStreamWaitEvent(f->communication, f->fork, 0);
+    if (status == cudaSuccess)
+        status = cudaEventRecord(t->begun, f->communication);
+    f->within = true;
+    return check(status, "begin", reterr);
+}
+
+static int wait_for(struct filler *filler, struct transfer *t, struct diag_list *reterr)
+{
+    return check(cudaStreamWaitEvent(own(filler)->compute, t->done, 0), "wait", reterr);
 }
 
 static int end(struct filler *filler, struct transfer **ret, struct diag_list *reterr)
 {
     struct cuda_filler *f = own(filler);
-    struct transfer *t = new_transfer(f);
 
     f->within = false;
-    if (!t)
-        return diag_error(reterr, (struct pos){ 0 }, "no memory left for a transfer");
-    int failed = check(cudaEventRecord(t->done, f->communication), "end", reterr);
-    if (!ret || failed)
-        return wait_for(filler, t, reterr) != 0 || failed ? -1 : 0;
-    *ret = t;
+    if (check(cudaEventRecord(f->current->done, f->communication), "end", reterr) != 0)
+        return -1;
+    if (!ret)
+        return wait_for(filler, f->current, reterr);
+    *ret = f->current;
     return 0;
+}
+
+static double busy_seconds(struct filler *filler)
+{
+    struct cuda_filler *f = own(filler);
+    double ret = 0;
+
+    while (f->noted) {
+        struct transfer *t = f->noted;
+        float milliseconds = 0;
+        if (cudaEventElapsedTime(&milliseconds, t->begun, t->done) == cudaSuccess)
+            ret += (double)milliseconds * 1e-3;
+        f->noted = t->next;
+        t->next = f->idle;
+        f->idle = t;
+    }
+    return ret;
 }
 
 static int copy(struct filler *filler, void *to, const void *from, uint64_t bytes,
@@ -210,9 +231,11 @@ static void close_filler(struct filler *filler)
 {
     struct cuda_filler *f = own(filler);
 
+    (void)busy_seconds(filler);
     while (f->idle) {
         struct transfer *t = f->idle;
         f->idle = t->next;
+        (void)cudaEventDestroy(t->begun);
         (void)cudaEventDestroy(t->done);
         free(t);
     }
@@ -238,6 +261,7 @@ static const struct filler_ops cuda_ops = {
     .carry = carry,
     .sum = sum,
     .scale = scale,
+    .busy_seconds = busy_seconds,
     .hold = hold,
     .close = close_filler,
 };

@@ -13,6 +13,7 @@ struct transfer {
 struct host_filler {
     struct filler base;
     double ends; /* of all that has been asked for */
+    double busy; /* since it was last asked */
 };
 
 static struct host_filler *own(struct filler *filler)
@@ -38,6 +39,19 @@ static void sleep_until(double end)
     pause.tv_nsec = (long)((left - (double)pause.tv_sec) * 1e9);
     while (nanosleep(&pause, &pause) != 0)
         ;
+}
+
+static void pass(struct filler *filler, double seconds)
+{
+    own(filler)->ends += seconds;
+    own(filler)->busy += seconds;
+}
+
+static double busy_seconds(struct filler *filler)
+{
+    double ret = own(filler)->busy;
+    own(filler)->busy = 0;
+    return ret;
 }
 
 /* Behind whatever is still on its way. */
@@ -93,7 +107,7 @@ static int fill(struct filler *filler, void *to, uint64_t bytes, const void *fro
         uint64_t rest = bytes - done;
         (void)copy(filler, at + done, from, rest < from_bytes ? rest : from_bytes, reterr);
     }
-    own(filler)->ends += seconds;
+    pass(filler, seconds);
     return 0;
 }
 
@@ -121,7 +135,7 @@ static int sum(struct filler *filler, void *to, const void *from, uint64_t eleme
             total += load(from, (uint64_t)s * elements + i, dtype);
         store(to, i, dtype, total);
     }
-    own(filler)->ends += seconds;
+    pass(filler, seconds);
     return 0;
 }
 
@@ -131,7 +145,7 @@ static int scale(struct filler *filler, void *values, uint64_t elements, int fac
     (void)reterr;
     for (uint64_t i = 0; i < elements; i++)
         store(values, i, dtype, load(values, i, dtype) * (float)factor);
-    own(filler)->ends += seconds;
+    pass(filler, seconds);
     return 0;
 }
 
@@ -159,6 +173,7 @@ struct filler *filler_host_open(void)
         .carry = fill,
         .sum = sum,
         .scale = scale,
+        .busy_seconds = busy_seconds,
         .hold = hold,
         .close = close_filler,
     };

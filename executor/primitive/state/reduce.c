@@ -86,8 +86,10 @@ void state_spread_weights(struct state *state)
 
     for (int i = 0; i < 2 * state->unit_count; i++) {
         struct state_part *part = part_at(state, i);
-        if (part && part->shards > 1 && !part->gathered)
-            WORK_FABRIC(w, all_gather, part->group, state_weight_slice(state, part),
-                        part->weights.data, part->slice * sizeof(bf16));
+        if (!part || part->shards == 1 || part->gathered)
+            continue;
+        WORK_FABRIC(w, all_gather, part->group, state_weight_slice(state, part), part->weights.data,
+                    part->slice * sizeof(bf16));
+        state_mend(state, part, part->weights.data);
     }
 }

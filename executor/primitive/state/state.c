@@ -135,9 +135,12 @@ static void initialise_part(struct state *state, struct state_unit *unit, enum m
         return;
     WORK_OP(w, zero, part->master.data, part->master.bytes);
     WORK_OP(w, zero, part->moments.data, part->moments.bytes);
-    for (int i = 0; i < unit->tensor_count; i++)
-        for (int copy = 0; unit->tensors[i].mesh == mesh && copy < unit->tensors[i].copies; copy++)
-            fill_copy(w, part, &unit->tensors[i], copy, source, chunk);
+    for (int i = 0; i < unit->tensor_count; i++) {
+        struct state_tensor tensor = unit->tensors[i];
+        tensor.start = state_first_start(state, part, &tensor);
+        for (int copy = 0; tensor.mesh == mesh && copy < tensor.copies; copy++)
+            fill_copy(w, part, &tensor, copy, source, chunk);
+    }
     WORK_OP(w, to_bf16, (int64_t)part->slice, part->master.data, state_weight_slice(state, part));
 }
 

@@ -59,6 +59,8 @@ static void await_gathers(struct state *state, int position)
             WORK_FABRIC(w, transfer_wait, part->group, use->transfers[i]);
         use->transfers[i] = NULL;
         part->used_weights = part->gathered ? use->weights[i].data : part->weights.data;
+        if (part->gathered)
+            state_mend(state, part, part->used_weights);
     }
 }
 
