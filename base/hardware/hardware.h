@@ -57,7 +57,8 @@ struct hardware {
     uint64_t exchange_peer_bytes; /* all-to-all buffers for each peer */
 
     /* Finer figures of step time, as `calibrate` fits them; 0: not said, and without effect.
-     * A product takes call_seconds + FLOPs / rate + traffic_share * bytes / memory rate. */
+     * A product takes the third root of the cubes of call_seconds, FLOPs / rate, and traffic_share
+     * * bytes / memory rate. */
     double gemm_call_seconds, gemm_traffic_share;
     double expert_gemm_call_seconds, expert_gemm_traffic_share; /* a call: one expert's product */
     /* Efficiencies at head dims 64 and 256 over that at 128; at s tokens, over 1 + half / s, and

@@ -57,8 +57,8 @@ struct walk {
 void walk_begin(struct walk *w, const struct machine *machine, struct pass *pass);
 /* `calls` operations that take `seconds` together. */
 void walk_run(struct walk *w, enum time_item item, double calls, double seconds);
-/* `calls` products that take `seconds` together beside their calls. */
-void walk_multiply(struct walk *w, enum time_item item, double calls, double seconds);
+/* `calls` products of `flops` and `bytes` of operands in all. */
+void walk_multiply(struct walk *w, enum time_item item, double calls, double flops, double bytes);
 /* A product of c[m, n] over k; c_bytes: of one element of c, counted twice where it is added to. */
 void walk_product(struct walk *w, enum time_item item, double m, double n, double k,
                   double c_bytes);

@@ -9,10 +9,10 @@
 enum { TEXT = 32 };
 
 static const char *const how[TIME_ITEM_COUNT] = {
-    [TIME_MATMUL] = "each product: gemm_call_seconds + 2 m n k / (peak x gemm_efficiency) + "
-                    "gemm_traffic_share x operands / memory rate",
-    [TIME_EXPERTS] = "2 products an expert in forward, 1 in a replay, 4 in backward: calls x "
-                     "expert_gemm_call_seconds + FLOPs / (peak x expert_gemm_efficiency) + "
+    [TIME_MATMUL] = "each product: cube root of the cubes of gemm_call_seconds, 2 m n k / (peak x "
+                    "gemm_efficiency), gemm_traffic_share x operands / memory rate",
+    [TIME_EXPERTS] = "2 products an expert in forward, 1 in a replay, 4 in backward: each the "
+                     "cube root of the cubes of calls, FLOPs / (peak x expert_gemm_efficiency), "
                      "operands",
     [TIME_ATTENTION] = "causal 2 x tokens x heads x head_dim x seq, backward 2.5 x, / peak reached",
     [TIME_LINEAR_ATTENTION] = "delta_rule_seconds_per_token x tokens x state, backward 2.7 x",
@@ -31,7 +31,7 @@ static const char *const how[TIME_ITEM_COUNT] = {
     [TIME_BUBBLE] = "(pp - 1) / (vpp) micro-batches of the slowest stage",
     [TIME_REDUCE] = "gradients of replicas and shards reduced once a step",
     [TIME_OPTIMIZER] = "master, moments, gradient and weight read and written / memory rate, + "
-                       "elementwise_call_seconds a tensor",
+                       "elementwise_call_seconds a call",
     [TIME_HOST] = "what launches (launch_seconds, gemm_launch_seconds) and reads of routed counts "
                   "leave the device without work",
 };

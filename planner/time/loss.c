@@ -30,9 +30,7 @@ static void head_init(const struct budget_input *in, struct head *ret)
 /* `calls` products of tokens x hidden x vocab FLOPs and `bytes` of operands in all. */
 static void products(struct walk *w, const struct head *h, double calls, double bytes)
 {
-    const struct machine *at = w->machine;
-    double flops = 2 * h->tokens * h->hidden * h->vocab;
-    walk_multiply(w, TIME_LOSS, calls, flops * at->flop + bytes * at->operand_byte);
+    walk_multiply(w, TIME_LOSS, calls, 2 * h->tokens * h->hidden * h->vocab, bytes);
 }
 
 /* Logits of `width` bytes each. */
@@ -58,12 +56,12 @@ static void visit(struct walk *w, const struct head *h, double calls, double byt
     walk_moves(w, TIME_LOSS, calls, bytes * h->tokens * h->vocab);
 }
 
-/* The cross-entropy reads logits for their maximum and sum, reads them again and writes their
- * gradient: in place of `width` bytes, which is then rounded to bf16 where it is wider. */
+/* The cross-entropy reads logits and writes their gradient: in place of `width` bytes, which is
+ * then rounded to bf16 where it is wider. */
 static void whole(struct walk *w, const struct head *h, double width)
 {
     logits(w, h, 1, 1, width);
-    visit(w, h, 1, 3 * width);
+    visit(w, h, 1, 2 * width);
     if (width > 2)
         visit(w, h, h->tiles, width + 2);
     backward(w, h, 2);
@@ -72,7 +70,7 @@ static void whole(struct walk *w, const struct head *h, double width)
 static void tiled(struct walk *w, const struct head *h)
 {
     logits(w, h, h->tiles, h->tiles, 4);
-    visit(w, h, h->tiles, 4 + 4 + 2);
+    visit(w, h, h->tiles, 4 + 2);
     backward(w, h, 2);
 }
 

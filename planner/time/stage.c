@@ -184,16 +184,15 @@ static double reduce_seconds(const struct budget_input *in, const struct element
            gather_seconds(h, expert, gathered * part->expert);
 }
 
-/* AdamW is called for each tensor, the norm for each part of a unit: of a layer about ten dense
- * tensors, and three an expert. */
-static double optimizer_calls(const struct budget_input *in, const struct stage_sums *stage,
-                              const struct elements *part)
+/* AdamW is called for runs of tensors that decay alike, the norm for each part of a unit: of a
+ * layer about six dense runs, and the experts. */
+static double optimizer_calls(const struct stage_sums *stage)
 {
-    double local = (double)in->model->moe.experts / in->choices->layout.ep, ret = 2;
+    double ret = 4;
     for (int mixer = 0; mixer < MIXER_COUNT; mixer++)
         for (int ffn = 0; ffn < FFN_COUNT; ffn++) {
             double layers = stage->layers[mixer][ffn][0] + stage->layers[mixer][ffn][1];
-            ret += layers * (2 + 10 / part->n + (ffn == FFN_MOE ? 3 * local / part->e : 0));
+            ret += layers * (ffn == FFN_MOE ? 2 + 6 + 1 : 1 + 6);
         }
     return ret;
 }
@@ -216,7 +215,7 @@ static double update_seconds(const struct budget_input *in, const struct element
 static double optimizer_seconds(const struct step_terms *t, const struct stage_sums *stage,
                                 const struct elements *part)
 {
-    double calls = optimizer_calls(t->in, stage, part);
+    double calls = optimizer_calls(stage);
     double device = calls * t->machine->kernel + update_seconds(t->in, part);
     double host = calls * t->machine->launch;
     return device > host ? device : host;

