@@ -1,4 +1,5 @@
 #include "base/layout/key.h"
+#include "base/layout/stage_list.h"
 #include "base/text.h"
 #include "base/units.h"
 
@@ -202,28 +203,6 @@ static int parse_flags(const struct choice_key *key, const char *text, unsigned 
     return 0;
 }
 
-static int parse_list(const struct choice_key *key, const char *text, int *ret)
-{
-    int count = 0;
-
-    memset(ret, 0, sizeof(int[LAYOUT_MAX_STAGES]));
-    for (const char *part = text;; part++) {
-        char digits[24];
-        int64_t number;
-        size_t length = strcspn(part, ",");
-        if (length >= sizeof digits || count == LAYOUT_MAX_STAGES)
-            return -1;
-        memcpy(digits, part, length);
-        digits[length] = '\0';
-        if (units_parse_int(digits, key->min, key->max, &number))
-            return -1;
-        ret[count++] = (int)number;
-        part += length;
-        if (!*part)
-            return 0;
-    }
-}
-
 static int parse_size(const struct choice_key *key, const char *text, uint64_t *ret)
 {
     if (!strcmp(text, "0"))
@@ -260,7 +239,7 @@ static int parse_value(const struct choice_key *key, const char *text, union val
     case KEY_FLAGS:
         return parse_flags(key, text, &ret->flags);
     case KEY_COUNT_LIST:
-        return parse_list(key, text, ret->list);
+        return stage_list_parse(text, (int)key->max, ret->list);
     case KEY_BYTES:
     case KEY_COUNT:
         return parse_size(key, text, &ret->size);
@@ -291,8 +270,11 @@ static void describe_values(const struct choice_key *key, char *ret, size_t size
         text_append(ret, size, &used, "none, or any of %s separated by commas", names);
         break;
     case KEY_COUNT_LIST:
-        text_append(ret, size, &used, "one whole number of at least %lld a stage, as in 12,12,11",
-                    (long long)key->min);
+        text_append(
+            ret, size, &used,
+            "one whole number of at least %lld a stage, as in 12,12,11 or 12*2,11, or a layout "
+            "string, as in Et*12|t*12|t*11L",
+            (long long)key->min);
         break;
     case KEY_BYTES:
         text_append(ret, size, &used, "a size such as 64GiB or a number of bytes");

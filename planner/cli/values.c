@@ -13,9 +13,12 @@ static void check_number(const struct option_info *info, const char *text, struc
                          struct diag_list *reterr)
 {
     int64_t value;
-    if (units_parse_int(text, info->min, info->max, &value) != 0)
-        diag_error(reterr, at, "%s is '%s', not a whole number from %" PRId64 " to %" PRId64,
-                   info->name, text, info->min, info->max);
+    if (units_parse_int(text, info->min, info->max, &value) == 0)
+        return;
+    diag_error(reterr, at, "%s is '%s', not a whole number from %" PRId64 " to %" PRId64,
+               info->name, text, info->min, info->max);
+    if (info->lists && strchr(text, ','))
+        diag_hint(reterr, "rankfit sweep takes several");
 }
 
 static void check_tokens(const struct option_info *info, const char *text, struct pos at,
