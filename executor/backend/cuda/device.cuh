@@ -5,6 +5,7 @@
 
 #include <cuda_bf16.h>
 #include <stdint.h>
+#include <string.h>
 
 constexpr int WARP = 32;
 constexpr unsigned EVERY_LANE = 0xffffffffu;
@@ -21,8 +22,10 @@ static __device__ __forceinline__ uint16_t bf16_from_float(float value)
 
 static __device__ __forceinline__ unsigned pack_two(float low, float high)
 {
-    return static_cast<unsigned>(bf16_from_float(low)) |
-           static_cast<unsigned>(bf16_from_float(high)) << 16;
+    __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    unsigned ret;
+    memcpy(&ret, &both, sizeof ret);
+    return ret;
 }
 
 static __device__ __forceinline__ void unpack(const uint4 &from, float (&to)[8])

@@ -14,6 +14,7 @@
 enum {
     KERNEL_NORM_WIDTH_MAX = 16384,
     KERNEL_HEAD_MAX = 256,
+    KERNEL_ROPE_EACH = 3, /* blocks that a multiprocessor holds in the rotation's backward */
     KERNEL_EXPERTS_MAX = 512,
     KERNEL_TOP_K_MAX = 32,
     KERNEL_SUM_BLOCKS = 1024
@@ -42,6 +43,7 @@ struct kernel_rope_args {
     int64_t q_head_stride;            /* elements between heads of q in qkv */
     int64_t run_tokens, run_first[2]; /* run_tokens 0: position is row % tokens */
     float eps, centre;                /* the norms multiply by centre + w */
+    float share;                      /* 1 / head_dim */
     const uint16_t *q_norm, *k_norm;
     const uint16_t *qkv;
     uint16_t *q, *k, *dqkv; /* forward: q and k; backward: dqkv, in place */

@@ -33,6 +33,7 @@ static struct kernel_rope_args args_of(const struct rope *r)
                                      .run_first = { r->run_first[0], r->run_first[1] },
                                      .eps = (float)r->norm_eps,
                                      .centre = r->norm_zero_centred ? 1.0F : 0.0F,
+                                     .share = 1.0F / (float)r->head_dim,
                                      .q_norm = r->q_norm,
                                      .k_norm = r->k_norm,
                                      .qkv = r->qkv,
@@ -58,7 +59,8 @@ int cuda_rope_backward(struct backend *b, enum stream s, const struct rope_gradi
     struct cuda *c = (struct cuda *)b;
     const struct rope *r = &g->forward;
     int64_t width = 2 * (int64_t)r->head_dim;
-    int blocks = cuda_sum_blocks(c, width);
+    int most = cuda_sum_blocks(c, width), held = KERNEL_ROPE_EACH * c->multiprocessors;
+    int blocks = held < most ? held : most;
     const void *const gradient[] = { g->dqkv };
     if (check_rope(r, reterr) != 0 ||
         cuda_check_rows("rope backward", r->head_dim, gradient, 1, reterr) != 0)

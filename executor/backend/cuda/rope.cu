@@ -14,14 +14,17 @@ constexpr int THREADS = 256, GROUPS = 4, AHEAD = 3, BACK_AHEAD = 2;
 /* The rows of a sequence are one run from position 0, or two runs from positions of their own. */
 __device__ __forceinline__ int64_t position_of(const kernel_rope_args &r, int64_t row)
 {
-    int64_t at = row % r.tokens;
+    bool small = row <= INT32_MAX && r.tokens <= INT32_MAX; /* division is cheaper then */
+    int64_t at =
+        small ? static_cast<uint32_t>(row) % static_cast<uint32_t>(r.tokens) : row % r.tokens;
     if (r.run_tokens == 0)
         return at;
     return at < r.run_tokens ? r.run_first[0] + at : r.run_first[1] + at - r.run_tokens;
 }
 
 /* What a thread works on: `present`, its lane holds elements of a head; `low`, `high`: of the first
- * and the second half of what turns; `other`: the lane that holds the partners. */
+ * and the second half of what turns; `other`: the lane that holds the partners. Elements that do
+ * not turn have the angle 0. */
 template <int LANES> struct place {
     int64_t row;
     int group, columns, other;
@@ -68,8 +71,8 @@ __device__ __forceinline__ void fill_angles(const kernel_rope_args &r, int64_t f
     int at = slot * SHARE + (p.low ? p.columns : p.high ? p.columns - half : 0);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        p.cosine[i] = cosine[at + i];
-        p.sine[i] = (p.low ? -sign : sign) * sine[at + i];
+        p.cosine[i] = p.low || p.high ? cosine[at + i] : 1.0F;
+        p.sine[i] = p.low ? -sign * sine[at + i] : p.high ? sign * sine[at + i] : 0.0F;
     }
 }
 
@@ -79,8 +82,7 @@ template <int LANES> __device__ __forceinline__ void turn(const place<LANES> &p,
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         float partner = __shfl_sync(EVERY_LANE, x[i], p.other);
-        float turned = x[i] * p.cosine[i] + partner * p.sine[i];
-        x[i] = p.low || p.high ? turned : x[i];
+        x[i] = x[i] * p.cosine[i] + partner * p.sine[i];
     }
 }
 
@@ -100,7 +102,7 @@ __device__ __forceinline__ float inverse_rms(const kernel_rope_args &r, const fl
 #pragma unroll
     for (int i = 0; i < 8; i++)
         sum += x[i] * x[i];
-    return 1.0F / sqrtf(group_sum<LANES>(sum) / static_cast<float>(r.head_dim) + r.eps);
+    return rsqrtf(group_sum<LANES>(sum) * r.share + r.eps);
 }
 
 /* Queries' heads come first, then keys'. */
@@ -173,68 +175,73 @@ struct norm_sums {
     float q[8], k[8];
 };
 
-/* With n = x / rms and g = dy w: dx = (g - n mean(g n)) / rms; dy n goes to sums. A head without a
- * norm passes. */
+/* Heads [first, last) of a row, all of queries or all of keys. */
+struct heads {
+    int first, last;
+    const uint16_t *norm; /* NULL: they pass */
+};
+
+/* With n = x / rms and g = dy w: dx = (g - n mean(g n)) / rms; dy n goes to sums. */
 template <int LANES>
-__device__ __forceinline__ void norm_back(const kernel_rope_args &r, const place<LANES> &p,
-                                          bool is_key, const uint4 &from, float (&d)[8],
-                                          norm_sums &sums)
+__device__ __forceinline__ void norm_back(const kernel_rope_args &r, const float (&weight)[8],
+                                          const uint4 &from, float (&d)[8], float (&sums)[8])
 {
-    const uint16_t *norm = is_key ? r.k_norm : r.q_norm;
-    float x[8], weight[8] = {}, mean = 0;
+    float x[8], mean = 0;
     unpack(from, x);
-    if (norm && p.present)
-        unpack(load_vector(norm + p.columns), weight);
     float inverse = inverse_rms<LANES>(r, x);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         x[i] *= inverse;
-        sums.q[i] += is_key ? 0.0F : d[i] * x[i];
-        sums.k[i] += is_key ? d[i] * x[i] : 0.0F;
-        mean += d[i] * (r.centre + weight[i]) * x[i];
+        sums[i] += d[i] * x[i];
+        d[i] *= weight[i];
+        mean += d[i] * x[i];
     }
-    mean = group_sum<LANES>(mean) / static_cast<float>(r.head_dim);
+    mean = group_sum<LANES>(mean);
+    mean *= r.share;
 #pragma unroll
     for (int i = 0; i < 8; i++)
-        d[i] = norm ? (d[i] * (r.centre + weight[i]) - x[i] * mean) * inverse : d[i];
+        d[i] = (d[i] - x[i] * mean) * inverse;
 }
 
+/* The norm's weights as they apply. */
 template <int LANES>
-__device__ __forceinline__ uint4 backward_of(const kernel_rope_args &r, const place<LANES> &p,
-                                             int head, const uint4 &gradient, const uint4 &x,
-                                             norm_sums &sums)
+__device__ __forceinline__ void load_weights(const kernel_rope_args &r, const place<LANES> &p,
+                                             const uint16_t *norm, float (&to)[8])
 {
-    float d[8];
-    unpack(gradient, d);
-    turn(p, d);
-    if (r.q_norm || r.k_norm)
-        norm_back(r, p, head >= r.heads, x, d, sums);
-    return pack(d);
+    unpack(norm && p.present ? load_vector(norm + p.columns) : make_uint4(0, 0, 0, 0), to);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        to[i] += r.centre;
 }
 
-/* All heads of the row that a thread shares. */
+/* The heads that a thread shares. */
 template <int LANES>
-__device__ __forceinline__ void row_backward(const kernel_rope_args &r, const place<LANES> &p,
-                                             norm_sums &sums)
+__device__ __forceinline__ void heads_backward(const kernel_rope_args &r, const place<LANES> &p,
+                                               const heads &all, float (&sums)[8])
 {
-    int heads = r.heads + r.kv_heads;
-    bool normed = r.q_norm || r.k_norm;
-    for (int base = 0; base < heads; base += BACK_AHEAD * GROUPS) {
+    float weight[8];
+    load_weights(r, p, all.norm, weight);
+    for (int base = all.first; base < all.last; base += BACK_AHEAD * GROUPS) {
         uint4 gradient[BACK_AHEAD], x[BACK_AHEAD];
+        uint16_t *to[BACK_AHEAD];
 #pragma unroll
         for (int i = 0; i < BACK_AHEAD; i++) {
             int head = base + i * GROUPS + p.group;
-            bool here = p.present && head < heads;
+            bool here = p.present && head < all.last;
             int64_t at = here ? fused_offset(r, p, head) : 0;
-            gradient[i] = here ? load_vector(r.dqkv + at) : make_uint4(0, 0, 0, 0);
-            x[i] = here && normed ? load_vector(r.qkv + at) : make_uint4(0, 0, 0, 0);
+            to[i] = here ? r.dqkv + at : nullptr;
+            gradient[i] = here ? load_vector(to[i]) : make_uint4(0, 0, 0, 0);
+            x[i] = here && all.norm ? load_vector(r.qkv + at) : make_uint4(0, 0, 0, 0);
         }
 #pragma unroll
         for (int i = 0; i < BACK_AHEAD; i++) {
-            int head = base + i * GROUPS + p.group;
-            uint4 back = backward_of(r, p, head, gradient[i], x[i], sums);
-            if (p.present && head < heads)
-                store_vector(r.dqkv + fused_offset(r, p, head), back);
+            float d[8];
+            unpack(gradient[i], d);
+            turn(p, d);
+            if (all.norm)
+                norm_back<LANES>(r, weight, x[i], d, sums);
+            if (to[i])
+                store_vector(to[i], pack(d));
         }
     }
 }
@@ -263,7 +270,7 @@ __device__ void leave_sums(const kernel_rope_args &r, const place<LANES> &p, con
 }
 
 template <int LANES>
-__global__ void __launch_bounds__(THREADS, 3)
+__global__ void __launch_bounds__(THREADS, KERNEL_ROPE_EACH)
     rope_backward(const __grid_constant__ kernel_rope_args r, float *partial)
 {
     norm_sums sums = {};
@@ -272,7 +279,8 @@ __global__ void __launch_bounds__(THREADS, 3)
     for (int64_t first = static_cast<int64_t>(blockIdx.x) * rows_of<LANES>; first < r.rows;
          first += static_cast<int64_t>(gridDim.x) * rows_of<LANES>) {
         fill_angles(r, first, -1.0F, p);
-        row_backward(r, p, sums);
+        heads_backward(r, p, { 0, r.heads, r.q_norm }, sums.q);
+        heads_backward(r, p, { r.heads, r.heads + r.kv_heads, r.k_norm }, sums.k);
     }
     if (partial)
         leave_sums(r, p, sums, partial);
