@@ -78,9 +78,11 @@ static void read_micro_batch(const struct options *options, struct subject *subj
     int row = choice_key_find("micro_batch");
     if (row >= 0 && choice_is_fixed(fixed, "micro_batch")) {
         int set = fixed->values.layout.micro_batch;
-        if (options_has(options, OPTION_MICRO_BATCH) && set != micro_batch)
+        if (options_has(options, OPTION_MICRO_BATCH) && set != micro_batch) {
             diag_error(reterr, fixed->at[row], "micro_batch is %d here and %d by --micro-batch",
                        set, micro_batch);
+            diag_hint(reterr, "both mean the sequences of one micro-batch; leave one out");
+        }
         micro_batch = set;
     }
     subject->question.micro_batch = micro_batch;

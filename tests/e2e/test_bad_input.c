@@ -13,6 +13,8 @@
 #include <cmocka.h>
 
 #define DENSE "--model qwen3-0.6b --hardware h100-sxm --gpus 8 --seq 4K"
+#define MOE "--model qwen3-30b-a3b --hardware h100-sxm --gpus 16 --seq 8K"
+#define PAIRS "--model qwen3-30b-a3b --hardware h100-sxm"
 #define SMALL "--model tiny-moe --hardware host --gpus 4 --seq 256"
 #define RUNNABLE                                                                                   \
     SMALL " --set tp=1 --set pp=1 --set cp=1 --set ep=4 --set sharding=fsdp"                       \
@@ -72,6 +74,32 @@ static const struct bad_input bad_inputs[] = {
       "\"$RANKFIT\" plan --model qwen3-0.6b --hardware $TMP/gpu.yaml --gpus 8 --seq 4K" },
     { "hardware_check", 2, "\"$RANKFIT\" list hardware --check ./hardware.yaml" },
     { "hardware_check_kind", 2, "\"$RANKFIT\" list models --check ./hardware.yaml" },
+    { "set_recompute_none_of_some", 2,
+      "\"$RANKFIT\" plan " MOE " --set recompute=none --set recompute_layers=4" },
+    { "set_context_none_of_two", 2, "\"$RANKFIT\" plan " MOE " --set cp=2 --set context=none" },
+    { "set_chunks_of_plain", 2, "\"$RANKFIT\" plan " MOE " --set moe=plain --set moe_chunks=4" },
+    { "set_host_bytes_of_nothing", 2,
+      "\"$RANKFIT\" plan " MOE " --set offload=none --set sco_host_bytes=1GB" },
+    { "set_micro_batch_both_ways", 2,
+      "\"$RANKFIT\" plan " MOE " --set micro_batch=3 --micro-batch 2" },
+    { "set_widths_apart", 2, "\"$RANKFIT\" plan " MOE " --set fsdp=3 --set e_fsdp=5" },
+    { "stages_apart", 2, "\"$RANKFIT\" plan " MOE " --set pp=4 --set stage_layers=24,24" },
+    { "stages_drop_layers", 2, "\"$RANKFIT\" plan " MOE " --set pp=2 --set stage_layers=11,13" },
+    { "stages_malformed", 2, "\"$RANKFIT\" plan " MOE " --set stage_layers='Et*12|q*12|L'" },
+    { "stages_empty", 2, "\"$RANKFIT\" plan " MOE " --set 'stage_layers=Et*24|t*24|L'" },
+    { "stages_interleaved", 2, "\"$RANKFIT\" plan " MOE " --set pp=2 --set vpp=5" },
+    { "search_illegal", 2, "\"$RANKFIT\" search " MOE " --set tp=3" },
+    { "search_contradiction", 2,
+      "\"$RANKFIT\" search " MOE " --set ep=16 --set pp=2 --set recompute=none"
+      " --set recompute_layers=2" },
+    { "search_options", 2,
+      "\"$RANKFIT\" search " MOE " --objective speed --tokens lots --threads 0" },
+    { "search_hours_of_what", 2, "\"$RANKFIT\" search " MOE " --objective gpu-hours" },
+    { "search_list", 2, "\"$RANKFIT\" search " PAIRS " --gpus 8,16 --seq 4K" },
+    { "sweep_illegal", 2, "\"$RANKFIT\" sweep " PAIRS " --gpus 3,5 --seq 4K,8K --set tp=2" },
+    { "sweep_lists", 2, "\"$RANKFIT\" sweep " PAIRS " --gpus 8,,x --seq 4K,0" },
+    { "sweep_missing", 2, "\"$RANKFIT\" sweep " PAIRS " --seq 4K" },
+    { "grid_illegal", 2, "\"$RANKFIT\" grid " MOE " --set ep=7" },
     { "plan_missing", 2, "\"$RANKFIT\" budget nosuch.yaml" },
     { "plan_malformed", 2, "\"$RANKFIT\" budget malformed.json" },
     { "plan_not_a_plan", 2, "\"$RANKFIT\" budget duplicate.yaml" },
