@@ -73,6 +73,7 @@ static void test_round_trip(void **state)
     assert_int_equal(rank->arena_live_bytes, 1001);
     assert_int_equal(rank->arena_room_bytes, 1270);
     assert_int_equal(got.ranks[0].arena_room_bytes, 0); /* as files of before have it */
+    assert_int_equal(got.rehearsed_world, 0);
     assert_int_equal(rank->rss_bytes, UINT64_C(5000000000));
     assert_string_equal(rank->peak_phase, "backward micro-batch 0 layer 5");
     assert_int_equal(rank->item_bytes[ITEM_WEIGHTS], 600);
@@ -95,6 +96,31 @@ static void test_round_trip(void **state)
 }
 
 /* JSON has no NaN: a loss that left the numbers is null, and NaN again when read. */
+static void test_rehearsal(void **state)
+{
+    (void)state;
+    struct diag_list errors = { 0 };
+    struct measured_rank rank;
+    struct measurement got, m = { .plan_digest = "0123456789abcdef",
+                                  .backend = "cuda",
+                                  .steps = 2,
+                                  .rehearsed_world = 32,
+                                  .rank_count = 1,
+                                  .ranks = &rank };
+
+    fill_rank(&rank, 5);
+    rank.device_bytes = 9000;
+    rank.modelled_bytes = 700;
+    json_t *document = measurement_to_json(&m);
+    assert_int_equal(file_write_document("m.json", document, &errors), 0);
+    json_decref(document);
+    assert_int_equal(measurement_load("m.json", &got, &errors), 0);
+    assert_int_equal(got.rehearsed_world, 32);
+    assert_int_equal(got.ranks[0].rank, 5);
+    assert_int_equal(got.ranks[0].modelled_bytes, 700);
+    measurement_done(&got);
+}
+
 static void test_nan_loss(void **state)
 {
     (void)state;
@@ -155,6 +181,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_round_trip, fixture_enter, fixture_leave),
+        cmocka_unit_test_setup_teardown(test_rehearsal, fixture_enter, fixture_leave),
         cmocka_unit_test_setup_teardown(test_nan_loss, fixture_enter, fixture_leave),
         cmocka_unit_test_setup_teardown(test_faults, fixture_enter, fixture_leave),
     };
