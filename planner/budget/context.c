@@ -88,10 +88,20 @@ static void hierarchical(const struct view *v, struct context_bytes *ret)
     ret->backward = add_sat(a.backward, b.backward);
 }
 
-/* Host: fp32 dK and dV of one key head. cuDNN: fp32 dQ, for GQA dK and dV of every sequence at the
- * width of the query heads, and a few bytes of its own. With gathered keys the queries of one half
- * of a zig-zag pair at a time, and the gradients of all keys at their own width before they are
- * added to the sums. */
+/* One group's part, when key heads are taken in the fewest groups that leave at most this much. */
+static uint64_t group_share(uint64_t bytes, uint64_t kv)
+{
+    const uint64_t most = UINT64_C(512) << 20;
+    uint64_t groups = 1;
+    while (groups < kv && (kv % groups || bytes > mul_sat(groups, most)))
+        groups++;
+    return bytes / groups;
+}
+
+/* Host: fp32 dK and dV of one key head. cuDNN, a group of key heads at a time: fp32 dQ, for GQA dK
+ * and dV of every sequence at the width of the query heads, and a few bytes of its own. With
+ * gathered keys the queries of one half of a zig-zag pair at a time, and the gradients of all keys
+ * at their own width before they are added to the sums. */
 static uint64_t attention_workspace(const struct budget_input *in, const struct view *v)
 {
     enum context context = in->choices->primitives.context;
@@ -104,10 +114,12 @@ static uint64_t attention_workspace(const struct budget_input *in, const struct 
     if (context == CONTEXT_ULYSSES)
         query = div_up(query, v->cp);
     bool halves = context == CONTEXT_ALLGATHER_KV && v->cp > 1;
-    uint64_t dq = add_sat(mul3_sat(halves ? 2 : 4, v->query, v->tokens), LIBRARY_BYTES);
+    uint64_t all = mul3_sat(halves ? 2 : 4, v->query, v->tokens);
     if (halves)
-        dq = add_sat(dq, mul3_sat(4, v->key, keys));
-    return v->heads == v->kv ? dq : add_sat(dq, mul3_sat(4, query, keys));
+        all = add_sat(all, mul3_sat(4, v->key, keys));
+    if (v->heads != v->kv)
+        all = add_sat(all, mul3_sat(4, query, keys));
+    return add_sat(group_share(all, v->kv), LIBRARY_BYTES);
 }
 
 /* The same for heads with keys of their own. Over gathered latents a block of heads at a time, keys

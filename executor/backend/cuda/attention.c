@@ -67,7 +67,9 @@ static struct attention_shape shape_of(const struct attention *a)
                                      .key_rows = a->key_tokens ? a->key_tokens : a->tokens,
                                      .q_stride = a->q_stride,
                                      .k_stride = a->k_stride,
-                                     .v_stride = a->v_stride };
+                                     .v_stride = a->v_stride,
+                                     .o_stride = (int64_t)a->heads * a->head_dim,
+                                     .lse_stride = a->heads };
 }
 
 /* The plan of a shape, made when it is first asked for. */
@@ -115,6 +117,33 @@ static uint64_t key_gradient_bytes(const struct attention_shape *s)
     return sizeof(bf16) * (uint64_t)(rows * s->kv_heads * s->head_dim);
 }
 
+/* Key heads that one call of the backward is for, with the query heads that share them: all, or the
+ * most whose fp32 sums and gradients of keys stay within attention_group_bytes. Calls that see
+ * fewer of a sequence's keys are cut as if they saw all. */
+static int group_heads(const struct cuda *c, const struct attention_shape *s)
+{
+    struct attention_shape whole = *s;
+    whole.keys = s->key_rows;
+    uint64_t bytes = dq_bytes(&whole);
+    if (s->heads > s->kv_heads)
+        bytes += 4 * (uint64_t)(s->sequences * s->key_rows * s->heads * s->head_dim);
+    if (s->key_rows > s->queries)
+        bytes += 2 * key_gradient_bytes(&whole);
+    int64_t groups = 1;
+    while (groups < s->kv_heads &&
+           (s->kv_heads % groups != 0 || bytes > (uint64_t)groups * c->attention_group_bytes))
+        groups++;
+    return (int)(s->kv_heads / groups);
+}
+
+/* The shape of a call for `kv_heads` of the key heads. */
+static struct attention_shape part_of(struct attention_shape shape, int kv_heads)
+{
+    shape.heads = shape.heads / shape.kv_heads * kv_heads;
+    shape.kv_heads = kv_heads;
+    return shape;
+}
+
 static uint64_t plan_bytes(const struct attention_plan *plan)
 {
     return ((uint64_t)plan->graph.workspace_bytes + 255) / 256 * 256;
@@ -133,8 +162,11 @@ uint64_t cuda_attention_workspace_bytes(const struct backend *b, const struct at
     int64_t kv_width = (int64_t)a->kv_heads * a->head_dim;
     bool has_sums = shape.key_rows > shape.queries;
     shape.dq_stride = (int64_t)a->heads * a->head_dim + 2 * kv_width;
-    shape.dk_stride = shape.dv_stride = has_sums ? kv_width : shape.dq_stride;
+    shape.dk_stride = shape.dv_stride = shape.dq_stride;
     shape.dq_head_stride = a->head_dim;
+    shape = part_of(shape, group_heads(c, &shape));
+    if (has_sums)
+        shape.dk_stride = shape.dv_stride = shape.kv_heads * a->head_dim;
     const struct attention_plan *plan = find_plan(c, &shape, true, &ignored);
     uint64_t sums = has_sums ? 2 * key_gradient_bytes(&shape) : 0;
     return plan ? dq_bytes(&shape) + plan_bytes(plan) + sums : 0;
@@ -244,28 +276,41 @@ static int add_to_sums(const struct cuda *c, enum stream s, const struct attenti
     return cuda_check(status, "sums of key gradients", reterr);
 }
 
-int cuda_attention_backward(struct backend *b, enum stream s, const struct attention_gradient *g,
-                            struct diag_list *reterr)
+/* The same call from key head `first` on, with the query heads that share them. */
+static struct attention_gradient group_of(const struct attention_gradient *g, int64_t first)
 {
-    struct cuda *c = (struct cuda *)b;
-    struct attention_shape shape = shape_of(&g->forward);
+    struct attention_gradient part = *g;
+    int64_t dim = g->forward.head_dim, head = first * (g->forward.heads / g->forward.kv_heads);
+    int64_t dq_head_stride = g->dq_head_stride ? g->dq_head_stride : dim;
+
+    part.forward.q += head * dim;
+    part.forward.k += first * dim;
+    part.forward.v += first * dim;
+    part.forward.o += head * dim;
+    part.forward.lse += head;
+    part.d_o += head * dim;
+    part.dq += head * dq_head_stride;
+    if (g->dk_sum) {
+        part.dk_sum += first * dim;
+        part.dv_sum += first * dim;
+    } else {
+        part.dk += first * dim;
+        part.dv += first * dim;
+    }
+    return part;
+}
+
+static int group_backward(struct cuda *c, enum stream s, const struct attention_gradient *g,
+                          const struct attention_shape *shape, struct diag_list *reterr)
+{
     struct arguments arguments = { .count = 0 };
-    if (check_attention(&g->forward, reterr) != 0)
+    const struct attention_plan *plan = find_plan(c, shape, true, reterr);
+    if (!plan || (!g->dk_sum && clear_unseen(c, s, g, shape, reterr) != 0))
         return -1;
-    if (!cuda_attention_planned(&g->forward) || (g->dk_sum && shape.key_rows <= shape.queries))
-        return cuda_attention_backward_plain(c, s, g, reterr);
-    int64_t width = shape.kv_heads * shape.head_dim;
-    shape.dq_stride = g->dq_stride;
-    shape.dk_stride = g->dk_sum ? width : g->dk_stride;
-    shape.dv_stride = g->dk_sum ? width : g->dv_stride;
-    shape.dq_head_stride = g->dq_head_stride ? g->dq_head_stride : g->forward.head_dim;
-    const struct attention_plan *plan = find_plan(c, &shape, true, reterr);
-    if (!plan || (!g->dk_sum && clear_unseen(c, s, g, &shape, reterr) != 0))
-        return -1;
-    char *behind = (char *)g->workspace + dq_bytes(&shape) + plan_bytes(plan);
+    char *behind = (char *)g->workspace + dq_bytes(shape) + plan_bytes(plan);
     bf16 *dk = g->dk_sum ? (bf16 *)(void *)behind : g->dk;
-    bf16 *dv = g->dk_sum ? (bf16 *)(void *)(behind + key_gradient_bytes(&shape)) : g->dv;
-    add_common(&arguments, &g->forward, &shape);
+    bf16 *dv = g->dk_sum ? (bf16 *)(void *)(behind + key_gradient_bytes(shape)) : g->dv;
+    add_common(&arguments, &g->forward, shape);
     add(&arguments, ATTENTION_D_O, g->d_o);
     add(&arguments, ATTENTION_DQ, g->dq);
     add(&arguments, ATTENTION_DK, dk);
@@ -273,10 +318,35 @@ int cuda_attention_backward(struct backend *b, enum stream s, const struct atten
     add(&arguments, ATTENTION_DELTA, g->delta);
     add(&arguments, ATTENTION_DQ_SUMS, g->workspace);
     add(&arguments, ATTENTION_ONE, &arguments.one);
+    if (graph_run(&plan->graph, arguments.ids, arguments.pointers, arguments.count,
+                  (char *)g->workspace + dq_bytes(shape), "attention backward", reterr) != 0)
+        return -1;
+    return g->dk_sum ? add_to_sums(c, s, g, shape, dk, dv, reterr) : 0;
+}
+
+int cuda_attention_backward(struct backend *b, enum stream s, const struct attention_gradient *g,
+                            struct diag_list *reterr)
+{
+    struct cuda *c = (struct cuda *)b;
+    struct attention_shape shape = shape_of(&g->forward);
+    if (check_attention(&g->forward, reterr) != 0)
+        return -1;
+    if (!cuda_attention_planned(&g->forward) || (g->dk_sum && shape.key_rows <= shape.queries))
+        return cuda_attention_backward_plain(c, s, g, reterr);
+    shape.dq_stride = g->dq_stride;
+    shape.dk_stride = g->dk_stride;
+    shape.dv_stride = g->dv_stride;
+    shape.dq_head_stride = g->dq_head_stride ? g->dq_head_stride : g->forward.head_dim;
+    int kv_heads = group_heads(c, &shape);
+    shape = part_of(shape, kv_heads);
+    if (g->dk_sum)
+        shape.dk_stride = shape.dv_stride = shape.kv_heads * shape.head_dim;
     if (cuda_check_dnn(cudnnSetStream(c->cudnn, c->streams[s]), "cudnnSetStream", reterr) != 0)
         return -1;
-    if (graph_run(&plan->graph, arguments.ids, arguments.pointers, arguments.count,
-                  (char *)g->workspace + dq_bytes(&shape), "attention backward", reterr) != 0)
-        return -1;
-    return g->dk_sum ? add_to_sums(c, s, g, &shape, dk, dv, reterr) : 0;
+    for (int64_t first = 0; first < g->forward.kv_heads; first += kv_heads) {
+        const struct attention_gradient part = group_of(g, first);
+        if (group_backward(c, s, &part, &shape, reterr) != 0)
+            return -1;
+    }
+    return 0;
 }

@@ -19,7 +19,7 @@ static struct graph_shape key_heads(const struct attention_shape *a, int64_t str
 
 static struct graph_shape output_heads(const struct attention_shape *a)
 {
-    return query_heads(a, a->heads * a->head_dim, a->head_dim);
+    return query_heads(a, a->o_stride, a->head_dim);
 }
 
 /* The same with rows and elements exchanged. */
@@ -42,7 +42,7 @@ static struct graph_shape sums_of(const struct attention_shape *a)
 static cudnnBackendDescriptor_t lse_of(struct graph *g, const struct attention_shape *a)
 {
     const struct graph_shape shape = { { a->sequences, a->heads, a->queries, 1 },
-                                       { a->query_rows * a->heads, 1, a->heads, 1 } };
+                                       { a->query_rows * a->lse_stride, 1, a->lse_stride, 1 } };
     return graph_tensor(g, ATTENTION_LSE, FP32, shape);
 }
 

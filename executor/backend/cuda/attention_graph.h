@@ -8,10 +8,10 @@
 
 /* Query i of `queries` sees keys up to i + keys - queries, and with a window only the last
  * `window` of them. Sequences begin query_rows and key_rows rows apart. Strides in elements between
- * rows; rows of o are dense, lse is [row, head]. */
+ * rows; lse is [row, head], `lse_stride` heads a row. */
 struct attention_shape {
     int64_t sequences, heads, kv_heads, head_dim, queries, keys, window, query_rows, key_rows;
-    int64_t q_stride, k_stride, v_stride;
+    int64_t q_stride, k_stride, v_stride, o_stride, lse_stride;
     int64_t dq_stride, dk_stride, dv_stride, dq_head_stride; /* 0 in the forward */
 };
 

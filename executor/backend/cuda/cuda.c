@@ -223,6 +223,7 @@ static int open_streams(struct cuda *c, struct diag_list *reterr)
 static int open_libraries(struct cuda *c, struct diag_list *reterr)
 {
     c->gemm_plans = gemm_plans_open();
+    c->attention_group_bytes = CUDA_ATTENTION_GROUP_BYTES;
     c->attention_plans = attention_plans_open();
     if (!c->gemm_plans || !c->attention_plans)
         return cuda_refuse(reterr, "no memory to open the CUDA backend");

@@ -54,9 +54,10 @@ struct cuda {
     cudnnHandle_t cudnn;
     struct gemm_plans *gemm_plans;
     struct attention_plans *attention_plans;
+    uint64_t attention_group_bytes; /* workspace that makes a backward go by groups of heads */
 };
 
-enum { CUDA_PINNED_BYTES = 4096 };
+enum { CUDA_PINNED_BYTES = 4096, CUDA_ATTENTION_GROUP_BYTES = 512 << 20 };
 
 /* 0, or -1 and a diagnostic with the call and the status. */
 int cuda_check(cudaError_t status, const char *call, struct diag_list *reterr);

@@ -130,16 +130,21 @@ static void compare_all(struct pair *p, const struct shape *s, const struct tens
 }
 
 /* As the planner counts it: fp32 dq; for shared heads dk and dv at the width of the queries; where
- * queries are a part of the sequence dk and dv once more; 256 bytes of the library's own. */
+ * queries are a part of the sequence dk and dv once more; 256 bytes of the library's own. Beyond
+ * half a GiB a group of key heads at a time. */
 static void judge_workspace(struct pair *p, const struct shape *s, const struct tensors *t)
 {
     const struct backend *b = p->backends[DEVICE];
     const struct attention a = forward_of(s, t, DEVICE);
-    int64_t bytes = 4 * t->q_width * s->sequences * s->tokens + 256;
+    int64_t bytes = 4 * t->q_width * s->sequences * s->tokens, groups = 1;
     if (s->heads > s->kv_heads)
         bytes += 4 * t->q_width * s->sequences * (s->first_query + s->tokens);
     if (s->key_tokens > s->tokens)
         bytes += 4 * t->kv_width * s->sequences * s->key_tokens;
+    int64_t most = (int64_t)((const struct cuda *)b)->attention_group_bytes;
+    while (groups < s->kv_heads && (s->kv_heads % groups != 0 || bytes > groups * most))
+        groups++;
+    bytes = bytes / groups + 256;
     pair_figure(p, "workspace", (double)b->ops->attention_workspace_bytes(b, &a), (double)bytes, 0);
 }
 
@@ -209,7 +214,7 @@ static void define(struct pair *p, const struct shape *s, const struct tensors *
     free(scores);
 }
 
-void cases_attention(struct pair *p)
+static void judge_shapes(struct pair *p)
 {
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         const struct shape *s = &shapes[i];
@@ -234,6 +239,20 @@ void cases_attention(struct pair *p)
         if (run_library(p, s, &t))
             compare_all(p, s, &t, "cuDNN");
     }
+}
+
+/* 1: the backward takes a key head at a time, as it does where all at once would need too much. */
+static void group_bytes(struct pair *p, uint64_t bytes)
+{
+    ((struct cuda *)p->backends[DEVICE])->attention_group_bytes = bytes;
+}
+
+void cases_attention(struct pair *p)
+{
+    judge_shapes(p);
+    group_bytes(p, 1);
+    judge_shapes(p);
+    group_bytes(p, CUDA_ATTENTION_GROUP_BYTES);
 }
 
 /* Gathered keys: k beside v in a row, gradients of keys added to sums of their own. */
@@ -276,6 +295,10 @@ void cases_attention_sums(struct pair *p)
     };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         add_to_sums(p, &parts[i]);
+    group_bytes(p, 1);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        add_to_sums(p, &parts[i]);
+    group_bytes(p, CUDA_ATTENTION_GROUP_BYTES);
 }
 
 /* A size at which blocks of keys and queries are many, library against plain on the device: the

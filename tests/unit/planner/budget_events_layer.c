@@ -288,6 +288,19 @@ static void moe_backward(struct layer *y)
     drop(s, &k->x1);
 }
 
+/* Of one group of key heads: as many groups as leave half a GiB each, or one a head. */
+static uint64_t library_scratch(const struct step *s)
+{
+    uint64_t T = s->T, A = T * (uint64_t)s->l->cp, kv = s->K / (uint64_t)s->m->gqa.head_dim;
+    uint64_t whole = 4 * s->Q * T + (s->Q == s->K ? 0 : 4 * s->Q * A);
+    if (s->l->cp > 1) /* half the queries, all keys once more */
+        whole += 4 * s->K * A - 2 * s->Q * T;
+    for (uint64_t groups = 1; groups < kv; groups++)
+        if (kv % groups == 0 && whole / groups <= UINT64_C(536870912))
+            return 256 + whole / groups;
+    return 256 + whole / kv;
+}
+
 static void attention_backward(struct layer *y)
 {
     struct step *s = y->s;
@@ -308,11 +321,7 @@ static void attention_backward(struct layer *y)
     if (!s->G)
         dqkv = working(y, 2 * T * all);
     struct tensor_alive delta = working(y, 4 * T * s->heads);
-    uint64_t scratch = 8 * s->in->seq_tokens * dim, A = T * (uint64_t)s->l->cp;
-    if (!s->in->hardware->host)
-        scratch = 256 + 4 * s->Q * T + (s->Q == s->K ? 0 : 4 * s->Q * A);
-    if (!s->in->hardware->host && s->l->cp > 1) /* half the queries, all keys once more */
-        scratch += 4 * s->K * A - 2 * s->Q * T;
+    uint64_t scratch = s->in->hardware->host ? 8 * s->in->seq_tokens * dim : library_scratch(s);
     struct tensor_alive workspace = make(s, ITEM_WORKSPACE, scratch);
     struct tensor_alive *gone[] = { &workspace, &k->o, &k->lse, &d_o, &qr, &kr, &kv, &delta };
     for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++)
