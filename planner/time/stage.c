@@ -26,6 +26,18 @@ static double exposed_unit(const struct budget_input *in, const struct unit_seco
     return exposed + in->hardware->gather_contention * (2 * gather + scatter - exposed);
 }
 
+/* The first layer's weights have only the embedding to come behind, the last gradients only the
+ * embedding's to leave behind: what exposed_unit lets hide there does not. */
+static double exposed_ends(const struct budget_input *in, const struct unit_seconds *unit,
+                           double forward, double backward, bool first)
+{
+    const struct primitives *p = &in->choices->primitives;
+    bool ahead = p->prefetch_units > 0, behind = p->comm_streams > 1;
+    double gather = ahead && first ? unit->gather : 0, scatter = behind ? unit->scatter : 0;
+    double hidden = gather - positive(gather - forward) + scatter - positive(scatter - backward);
+    return (1 - in->hardware->gather_contention) * hidden;
+}
+
 static void add_pass(struct pass *to, const struct pass *pass)
 {
     for (int i = 0; i < TIME_ITEM_COUNT; i++)
@@ -141,11 +153,19 @@ static void stage_pass(const struct step_terms *t, const struct stage_sums *stag
 {
     const struct budget_input *in = t->in;
     const struct layout *l = &in->choices->layout;
+    double ends = 0;
     memset(ret, 0, sizeof *ret);
     for (int mixer = 0; mixer < MIXER_COUNT; mixer++)
-        for (int ffn = 0; ffn < FFN_COUNT; ffn++)
-            if (t->kinds[mixer][ffn])
-                add_layers(t, stage, (enum mixer)mixer, (enum ffn)ffn, ret);
+        for (int ffn = 0; ffn < FFN_COUNT; ffn++) {
+            const struct kind_seconds *kind = t->kinds[mixer][ffn];
+            if (!kind)
+                continue;
+            add_layers(t, stage, (enum mixer)mixer, (enum ffn)ffn, ret);
+            double seconds = exposed_ends(in, &t->units[mixer][ffn], kind->forward, kind->hiding[1],
+                                          stage->has_embedding);
+            ends = seconds > ends ? seconds : ends;
+        }
+    ret->item[TIME_EXPOSED_GATHER] += ends;
     if (stage->has_head) {
         add_pass(ret, t->loss);
         struct unit_seconds gradients = { .scatter = t->head.scatter };
