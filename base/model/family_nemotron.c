@@ -7,15 +7,15 @@
 
 /* Letters M, E, * and -, or names, in one byte: the mixer, and the half layer behind it. */
 struct part {
-    char letter;
     const char *name, *other;
+    char letter;
     uint8_t mixer, ffn;
 };
 static const struct part parts[] = {
-    { 'M', "mamba", "linear_attention", MIXER_MAMBA, FFN_NONE },
-    { 'E', "moe", "moe", MIXER_NONE, FFN_MOE },
-    { '*', "attention", "full_attention", MIXER_GQA, FFN_NONE },
-    { '-', "mlp", "mlp", MIXER_NONE, FFN_DENSE },
+    { "mamba", "linear_attention", 'M', MIXER_MAMBA, FFN_NONE },
+    { "moe", "moe", 'E', MIXER_NONE, FFN_MOE },
+    { "attention", "full_attention", '*', MIXER_GQA, FFN_NONE },
+    { "mlp", "mlp", '-', MIXER_NONE, FFN_DENSE },
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 

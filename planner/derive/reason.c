@@ -473,6 +473,17 @@ static void tell_streams(struct story *s)
     price_settings(s, &other, "comm_streams", p->comm_streams > 1 ? "1" : "2");
 }
 
+static void tell_gathering(struct story *s)
+{
+    const struct model *m = s->space->q->model;
+    if (m->mla.kv_rank > 0)
+        TELL(s, "%d + %d numbers a token travel, not the keys and values of %d heads",
+             m->mla.kv_rank, m->mla.rope_dim, m->gqa.heads);
+    else
+        TELL(s, "%d of %d heads carry keys and values: gathering them is cheap", m->gqa.kv_heads,
+             m->gqa.heads);
+}
+
 static void tell_context(struct story *s)
 {
     const struct primitives *p = &s->chosen->choices.primitives;
@@ -482,8 +493,7 @@ static void tell_context(struct story *s)
         return;
     if (s->space->has_softmax && begin(s, "context", context_names[p->context]) &&
         p->context == CONTEXT_ALLGATHER_KV)
-        TELL(s, "%d of %d heads carry keys and values: gathering them is cheap",
-             s->space->q->model->gqa.kv_heads, s->space->q->model->gqa.heads);
+        tell_gathering(s);
     if (!s->space->has_linear ||
         !begin(s, "linear_context", linear_context_names[p->linear_context]))
         return;
