@@ -30,26 +30,30 @@ static void read_rotary(struct hf *hf)
         gqa->rotary_fraction = (double)rotary / gqa->head_dim;
 }
 
-void family_minimax_m1_read(struct hf *hf)
+/* How much of the residual goes on beside what a layer adds: numbers, no tensors. */
+static void note_scales(struct hf *hf)
 {
-    static const char *const no_matter[] = {
+    static const char *const scales[] = {
         "layernorm_full_attention_alpha",
         "layernorm_full_attention_beta",
         "layernorm_linear_attention_alpha",
         "layernorm_linear_attention_beta",
         "layernorm_mlp_alpha",
         "layernorm_mlp_beta",
-        "postnorm",
-        "shared_moe_mode",
-        "block_size",
         "full_attn_alpha_factor",
         "full_attn_beta_factor",
         "linear_attn_alpha_factor",
         "linear_attn_beta_factor",
         "mlp_alpha_factor",
         "mlp_beta_factor",
-        "sliding_window",
+        "postnorm",
     };
+    hf_notes(hf, scales, sizeof scales / sizeof scales[0]);
+}
+
+void family_minimax_m1_read(struct hf *hf)
+{
+    static const char *const no_matter[] = { "shared_moe_mode", "block_size", "sliding_window" };
     struct model *m = hf->model;
     hf_decoder(hf);
     hf_experts_local(hf);
@@ -63,6 +67,7 @@ void family_minimax_m1_read(struct hf *hf)
     m->lightning.heads = m->gqa.heads;
     m->lightning.head_dim = m->gqa.head_dim;
     hf_int(hf, "shared_intermediate_size", 0, &m->moe.shared_width);
+    note_scales(hf);
     hf_notes(hf, no_matter, sizeof no_matter / sizeof no_matter[0]);
 }
 
@@ -85,5 +90,6 @@ void family_minimax_m2_read(struct hf *hf)
     hf_expect_text(hf, "scoring_func", "sigmoid");
     m->moe.sigmoid = true;
     hf_int(hf, "shared_intermediate_size", 0, &m->moe.shared_width);
+    note_scales(hf);
     hf_notes(hf, no_matter, sizeof no_matter / sizeof no_matter[0]);
 }

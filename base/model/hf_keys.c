@@ -119,6 +119,9 @@ static const char *const irrelevant[] = {
     "attn_scale",
     "floor_scale",
     /* how kernels run */
+    "_attn_implementation_autoset",
+    "_experts_implementation",
+    "experts_implementation",
     "_attn_implementation",
     "attn_implementation",
     "use_mamba_kernels",
