@@ -130,8 +130,8 @@ static double weights_of_tower(const char *set)
 static void a_tower_is_held_or_not(void **state)
 {
     (void)state;
-    const double share = 576388608.0 / 8 * 2, without = weights_of_tower("");
-    const double rounded = 256 * (double)(((int64_t)share + 255) / 256);
+    const int64_t share = INT64_C(576388608) / 8 * 2, blocks = (share + 255) / 256;
+    const double rounded = 256.0 * (double)blocks, without = weights_of_tower("");
     assert_true(weights_of_tower("--set model.vision=frozen") - without == rounded);
     assert_true(weights_of_tower("--set model.vision=trained") - without == rounded);
 }
