@@ -89,6 +89,8 @@ const struct hardware_key hardware_keys[] = {
          "sequence at which attention reaches half of its efficiency"),
     FINE(attention_fade_tokens, 1024, 1e9, "tokens",
          "sequence at which long keys have halved the efficiency of attention forward"),
+    FINE(sustained_share, 0.3, 1, FRACTION,
+         "of the FLOP rates of short runs, what power and heat leave of them through a step"),
     FINE(gemm_launch_seconds, 0, 0.001, SECONDS, "host cost of one matmul"),
     FINE(elementwise_call_seconds, 0, 0.01, SECONDS, "an elementwise kernel, beside its bytes"),
     FINE(optimizer_efficiency, 0.01, 1, FRACTION, "AdamW's passes, of the memory's rate"),

@@ -66,6 +66,7 @@ struct hardware {
     double attention_head64_factor, attention_head256_factor;
     double attention_backward_head64_factor, attention_backward_head256_factor;
     double attention_half_tokens, attention_fade_tokens;
+    double sustained_share;                 /* of these rates, kept through the length of a step */
     double gemm_launch_seconds;             /* host cost of one matmul, where not launch_seconds */
     double elementwise_call_seconds;        /* one elementwise kernel, beside its bytes */
     double optimizer_efficiency;            /* AdamW's passes, of memory bandwidth */

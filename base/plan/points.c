@@ -26,6 +26,7 @@ const char *const point_kind_names[POINT_KIND_COUNT] = {
     [POINT_COPY_EXCHANGE] = "copy_exchange",
     [POINT_LAUNCH] = "launch",
     [POINT_HELD] = "held",
+    [POINT_SUSTAINED] = "sustained",
 };
 
 /* The whole numbers and the reals of a point, as the file names them. */

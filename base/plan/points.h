@@ -28,6 +28,7 @@ enum point_kind {
     POINT_COPY_EXCHANGE, /* of equal shares, from memory to memory */
     POINT_LAUNCH,        /* what the host needs to put one operation on its stream */
     POINT_HELD,          /* device memory that `name` holds; no time */
+    POINT_SUSTAINED,     /* a forward and a backward of attention amid seconds of them */
     POINT_KIND_COUNT
 };
 extern const char *const point_kind_names[POINT_KIND_COUNT];

@@ -1,6 +1,8 @@
 /* attention.c - causal attention, forward and backward, by head dim and length. */
 #include "executor/calibrate/bench.h"
 
+#include "executor/fabric/progress.h"
+
 struct shape {
     int heads, kv_heads, head_dim;
     int64_t tokens;
@@ -85,6 +87,53 @@ static int measure(struct bench *b, const struct shape *s)
     }
     bench_clear(b);
     return ret;
+}
+
+/* Seconds of a forward and a backward, over a batch of them; -1 with a diagnostic. */
+static int run_batch(struct bench *b, struct attention_gradient *g, double *ret)
+{
+    enum { PAIRS = 4 };
+    double begun = bench_clock();
+    progress_note(b->calibration->fabric->progress);
+    for (int i = 0; i < PAIRS; i++)
+        if (run_forward(b, g) != 0 || run_backward(b, g) != 0)
+            return -1;
+    if (b->ops->sync(b->backend, STREAM_COMPUTE, b->errors) != 0)
+        return -1;
+    *ret = (bench_clock() - begun) / PAIRS;
+    return 0;
+}
+
+int bench_sustained(struct bench *b)
+{
+    static const double length = 2.5, settled = 1.25; /* seconds */
+    const struct shape s = { 32, 4, 128, 32768 };
+    struct attention_gradient g;
+    struct point point = { .kind = POINT_SUSTAINED,
+                           .name = "forward and backward",
+                           .heads = s.heads,
+                           .kv_heads = s.kv_heads,
+                           .head_dim = s.head_dim,
+                           .tokens = s.tokens };
+    double begun = bench_clock(), sum = 0;
+    int ret = 0;
+    if (b->calibration->host || b->calibration->quick || !prepare(b, &s, &g)) {
+        bench_clear(b);
+        return 0;
+    }
+    while (ret == 0 && bench_clock() - begun < length) {
+        double seconds = 0, at = bench_clock() - begun;
+        ret = run_batch(b, &g, &seconds);
+        if (at < settled)
+            continue;
+        sum += seconds;
+        point.repeats++;
+    }
+    bench_clear(b);
+    if (ret != 0 || point.repeats == 0)
+        return ret;
+    point.seconds = sum / point.repeats;
+    return bench_add(b, &point);
 }
 
 int bench_attention(struct bench *b, bool usual)

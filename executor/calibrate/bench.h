@@ -50,6 +50,8 @@ int bench_experts(struct bench *b);
 /* Of head dim 128 or of all others: once the usual ones are done, the libraries have loaded what a
  * step needs. */
 int bench_attention(struct bench *b, bool usual);
+/* The usual one at length, as a step has it, when power or heat have lowered the clocks. */
+int bench_sustained(struct bench *b);
 int bench_elementwise(struct bench *b);
 int bench_optimizer(struct bench *b);
 int bench_host_link(struct bench *b);

@@ -149,6 +149,37 @@ static void put_direction(struct groups *g, int d, struct calibration *ret,
     }
 }
 
+/* The point of that kind and of the shape of `like`; NULL: none. */
+static const struct point *alike(const struct points *points, enum point_kind kind,
+                                 const struct point *like)
+{
+    for (size_t i = 0; i < points->count; i++) {
+        const struct point *p = &points->points[i];
+        if (p->kind == kind && p->tokens == like->tokens && p->head_dim == like->head_dim &&
+            p->heads == like->heads && p->kv_heads == like->kv_heads)
+            return p;
+    }
+    return NULL;
+}
+
+/* A forward and a backward by themselves over the two amid seconds of them. */
+static void put_sustained(const struct form_input *in, struct calibration *ret,
+                          struct diag_list *reterr)
+{
+    for (size_t i = 0; i < in->points->count; i++) {
+        const struct point *p = &in->points->points[i];
+        if (p->kind != POINT_SUSTAINED || !(p->seconds > 0))
+            continue;
+        const struct point *forward = alike(in->points, POINT_ATTENTION_FORWARD, p),
+                           *backward = alike(in->points, POINT_ATTENTION_BACKWARD, p);
+        if (!forward || !backward)
+            continue;
+        double share = (forward->seconds + backward->seconds) / p->seconds;
+        form_put(ret, "sustained_share", share < 1 ? share : 1, -1, 3, reterr);
+        return;
+    }
+}
+
 int form_attention(const struct form_input *in, struct calibration *ret, struct diag_list *reterr)
 {
     struct groups *g = calloc(1, sizeof *g);
@@ -168,6 +199,7 @@ int form_attention(const struct form_input *in, struct calibration *ret, struct 
         form_put(ret, "attention_half_tokens", half, -1, g->points, reterr);
         if (g->per_fade > LEAST_FADE)
             form_put(ret, "attention_fade_tokens", 1 / g->per_fade, -1, g->points, reterr);
+        put_sustained(in, ret, reterr);
     }
     free(g);
     return 0;

@@ -28,22 +28,23 @@ static double head_factor(double at64, double at256, int head_dim)
 /* Causal attention in one sequence fills its tiles and the device only when it is long, and its
  * keys leave the cache when it is longer: over 1 + half / s + s / fade. A window is as a sequence
  * of its length. */
-static double attention_rate(const struct budget_input *in, double efficiency, double factor,
-                             double fade)
+static double attention_share(const struct budget_input *in, double efficiency, double factor,
+                              double fade)
 {
     const struct hardware *h = in->hardware;
     double keys = (double)in->seq_tokens, window = in->model->gqa.window_tokens;
     if (window > 0 && window < keys)
         keys = window;
     double slower = 1 + over(h->attention_half_tokens, keys) + over(keys, fade);
-    return h->bf16_flops_per_second * efficiency * factor / slower;
+    return efficiency * factor / slower;
 }
 
 void machine_init(const struct budget_input *in, struct machine *ret)
 {
     const struct hardware *h = in->hardware;
     const struct gqa *g = &in->model->gqa;
-    double peak = h->bf16_flops_per_second, memory = h->memory_bytes_per_second;
+    double kept = h->sustained_share > 0 ? h->sustained_share : 1;
+    double peak = kept * h->bf16_flops_per_second, memory = h->memory_bytes_per_second;
     double forward =
         head_factor(h->attention_head64_factor, h->attention_head256_factor, g->head_dim);
     double backward = head_factor(h->attention_backward_head64_factor,
@@ -52,10 +53,10 @@ void machine_init(const struct budget_input *in, struct machine *ret)
     *ret = (struct machine){
         .flop = over(1, peak * h->gemm_efficiency),
         .expert_flop = over(1, peak * h->expert_gemm_efficiency),
-        .attention_flop = over(1, attention_rate(in, h->attention_forward_efficiency, forward,
-                                                 h->attention_fade_tokens)),
+        .attention_flop = over(1, peak * attention_share(in, h->attention_forward_efficiency,
+                                                         forward, h->attention_fade_tokens)),
         .attention_back =
-            over(1, attention_rate(in, h->attention_backward_efficiency, backward, 0)),
+            over(1, peak * attention_share(in, h->attention_backward_efficiency, backward, 0)),
         .operand_byte = over(h->gemm_traffic_share, memory),
         .expert_operand_byte = over(h->expert_gemm_traffic_share, memory),
         .moved_byte = over(1, memory * h->memory_efficiency),

@@ -241,6 +241,32 @@ static void attention_is_found(void **state)
     assert_near(value("attention_backward_head64_factor"), 0.9, 1e-3, "of dim 128");
     assert_near(value("attention_backward_head256_factor"), 0.75, 1e-3, "of dim 128");
     assert_near(value("attention_fade_tokens"), 500000, 0.01, "tokens");
+    assert_null(calibration_value(&found, "sustained_share"));
+}
+
+/* 40 and 60 ms alone, 110 amid others of their kind; another shape is no yardstick. */
+static void what_lasts_is_found(void **state)
+{
+    (void)state;
+    struct point p = { .kind = POINT_ATTENTION_FORWARD,
+                       .name = "forward",
+                       .head_dim = 128,
+                       .tokens = 1024,
+                       .flops = 1e10,
+                       .seconds = 10e-3 };
+    begin();
+    add(p);
+    p.tokens = 4096;
+    p.seconds = 40e-3;
+    add(p);
+    p.kind = POINT_ATTENTION_BACKWARD;
+    p.seconds = 60e-3;
+    add(p);
+    p.kind = POINT_SUSTAINED;
+    p.seconds = 110e-3;
+    add(p);
+    compute();
+    assert_near(value("sustained_share"), 100.0 / 110, 1e-3, "of the rate");
 }
 
 /* Passes of 90 and 45 % of the rate, as many bytes each: both together 60 %. */
@@ -447,6 +473,7 @@ int main(void)
         cmocka_unit_test(too_few_points_are_an_error),
         cmocka_unit_test(products_are_found),
         cmocka_unit_test(attention_is_found),
+        cmocka_unit_test(what_lasts_is_found),
         cmocka_unit_test(passes_are_summed),
         cmocka_unit_test(collectives_are_found),
         cmocka_unit_test(held_bytes_are_split),

@@ -133,6 +133,10 @@ static void attention_rates(void **state)
     s.hardware.attention_half_tokens = 128;
     compute(128);
     assert_near(time_of.item_seconds[TIME_ATTENTION], plain / 0.5 / 0.5, 1e-12, "s");
+    s.hardware.sustained_share = 0.8;
+    compute(128);
+    assert_near(time_of.item_seconds[TIME_ATTENTION], plain / 0.5 / 0.5 / 0.8, 1e-12, "s");
+    s.hardware.sustained_share = 0;
     /* forward and replay, 2 of 4.5 forwards in all, fade too */
     s.hardware.attention_fade_tokens = 1024;
     compute(128);
