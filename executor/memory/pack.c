@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* Comparisons that a packing may cost: some tenths of a second. */
-#define PACK_EFFORT UINT64_C(80000000)
+#define PACK_EFFORT UINT64_C(120000000)
 enum { PACK_PATIENCE = 20 };
 
 /* An extent that is as good as the least: what is above it would not show. */

@@ -10,8 +10,9 @@
  * several are compared with all, of which only what came since the last such look is not sorted. */
 enum { SLOT_EVENTS = 64 };
 
-/* What placing an item costs beside comparisons, in comparisons. */
-enum { PLACING = 16 };
+/* What else there is to do, in comparisons: for an item, and for so many that are moved up to make
+ * room for it. */
+enum { PLACING = 16, MOVED_A_COMPARISON = 16 };
 
 struct placed {
     uint64_t offset, end;
@@ -126,7 +127,8 @@ static uint64_t find_gap(const struct shelf *shelf, const struct pack_item *item
     return best_size == UINT64_MAX ? top : best;
 }
 
-static void shelve(struct shelf *shelf, const struct placed *placed)
+/* Returns what it cost. */
+static uint64_t shelve(struct shelf *shelf, const struct placed *placed)
 {
     size_t low = 0, high = shelf->count;
     while (low < high) {
@@ -139,6 +141,7 @@ static void shelve(struct shelf *shelf, const struct placed *placed)
     memmove(shelf->at + low + 1, shelf->at + low, (shelf->count - low) * sizeof *shelf->at);
     shelf->at[low] = *placed;
     shelf->count++;
+    return 1 + (shelf->count - low) / MOVED_A_COMPARISON;
 }
 
 static int compare_offset(const void *left, const void *right)
@@ -162,6 +165,7 @@ static const struct shelf *sort_all(struct pack_placer *placer)
             at[to - 1] = tail[--right];
     }
     placer->sorted = placer->all.count;
+    placer->effort += placer->all.count;
     return &placer->all;
 }
 
@@ -183,7 +187,7 @@ static struct placed place(struct pack_placer *placer, size_t index, enum pack_f
 
     placer->all.at[placer->all.count++] = ret;
     for (size_t s = slot_of(placer, item->first); s <= last_slot(placer, item); s++)
-        shelve(&placer->shelves[s], &ret);
+        placer->effort += shelve(&placer->shelves[s], &ret);
     return ret;
 }
 
