@@ -42,6 +42,7 @@ struct model_sizes {
     uint64_t mtp_dense_params, mtp_expert_params, vision_params, /* 0 when not trained */
         frozen_params; /* held without gradients and optimizer state */
     struct model_counts counts;
+    uint16_t indexers_before[MODEL_MAX_LAYERS + 1]; /* layers below with an indexer of their own */
 };
 void model_sizes_init(struct model_sizes *ret, const struct model *model);
 

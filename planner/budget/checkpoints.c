@@ -44,12 +44,9 @@ static void offload_init(const struct primitives *p, uint64_t all, struct in_fli
 }
 
 /* Layers with an indexer of their own among `count` from layer `first` on. */
-static uint64_t indexers(const struct model *m, int first, int count)
+static uint64_t indexers(const struct model_sizes *sizes, int first, int count)
 {
-    uint64_t found = 0;
-    for (int i = first; i < first + count && i < m->layers; i++)
-        found += m->layer_mixer[i] == MIXER_DSA;
-    return found;
+    return (uint64_t)(sizes->indexers_before[first + count] - sizes->indexers_before[first]);
 }
 
 /* Which keys an indexer chose is saved where its layer is recomputed: later layers may use it, and
@@ -72,9 +69,9 @@ uint64_t checkpoint_bytes(const struct budget_input *in, const struct in_flight 
     if (f->choices == 0)
         return held;
     int recomputed = layers < f->recomputed ? layers : f->recomputed;
-    uint64_t all = indexers(in->model, f->first, f->recomputed);
+    uint64_t all = indexers(in->sizes, f->first, f->recomputed);
     uint64_t others = div_up(mul_sat(f->other_layers, all), (uint64_t)f->layers);
-    uint64_t choices = add_sat(indexers(in->model, f->first, recomputed), others);
+    uint64_t choices = add_sat(indexers(in->sizes, f->first, recomputed), others);
     return add_sat(held, mul_sat(choices, f->choices));
 }
 

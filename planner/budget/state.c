@@ -41,6 +41,9 @@ void model_sizes_init(struct model_sizes *ret, const struct model *model)
     if (!model->vision_trained)
         ret->vision_params = 0;
     model_count(model, &ret->counts);
+    for (int i = 0; i < model->layers; i++)
+        ret->indexers_before[i + 1] =
+            (uint16_t)(ret->indexers_before[i] + (model->layer_mixer[i] == MIXER_DSA));
 }
 
 uint64_t arena_bytes(uint64_t elements, uint64_t element_bytes)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BODIES = 512, UNITS = 512, LINKS = 512, LOSSES = 64, SPOTS = 64 };
+enum { BODIES = 512, UNITS = 512, LINKS = 512, LOSSES = 64, SPOTS = 256 };
 
 struct estimator *estimator_open(const struct budget_input *facts)
 {
@@ -21,8 +21,10 @@ struct estimator *estimator_open(const struct budget_input *facts)
         memo_init(&e->units, UNITS, sizeof(struct units_key), sizeof(struct units)) == 0 &&
         memo_init(&e->links, LINKS, sizeof(struct links_key), sizeof(struct links)) == 0 &&
         memo_init(&e->losses, LOSSES, sizeof(struct loss_key), sizeof(struct loss_shared)) == 0 &&
-        memo_init(&e->spots, SPOTS, sizeof(struct spots_key), sizeof(struct pipeline_spots)) == 0)
+        memo_init(&e->spots, SPOTS, sizeof(struct spots_key), sizeof(struct pipeline_spots)) == 0) {
+        e->spots.clear_size = offsetof(struct pipeline_spots, stages);
         return e;
+    }
     estimator_close(e);
     return NULL;
 }

@@ -6,7 +6,9 @@
 
 int memo_init(struct memo *memo, size_t places, size_t key_size, size_t entry_size)
 {
-    *memo = (struct memo){ places, key_size, entry_size, NULL, NULL, NULL };
+    *memo = (struct memo){
+        .places = places, .key_size = key_size, .entry_size = entry_size, .clear_size = entry_size
+    };
     memo->entries = calloc(places, entry_size);
     memo->used = calloc(places, 1);
     return memo->entries && memo->used ? 0 : -1;
@@ -43,7 +45,7 @@ void *memo_find(struct memo *memo, const void *key, bool *ret_known)
     memo->used[place] = 1;
     if (*ret_known)
         return entry;
-    memset(entry, 0, memo->entry_size);
+    memset(entry, 0, memo->clear_size);
     memcpy(entry, key, memo->key_size);
     return entry;
 }

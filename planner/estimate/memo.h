@@ -9,10 +9,12 @@
 
 struct memo {
     size_t places, key_size, entry_size; /* places: a power of two; an entry begins with its key */
+    size_t clear_size;                   /* bytes of a new entry that are zeroed */
     char *entries, *used, *newest;
 };
 
-/* key_size: a multiple of 8. -1 when there is no memory. */
+/* key_size: a multiple of 8. clear_size may be lowered to what its owner relies on. -1 when there
+ * is no memory. */
 int memo_init(struct memo *memo, size_t places, size_t key_size, size_t entry_size);
 void memo_done(struct memo *memo);
 
