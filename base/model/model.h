@@ -183,8 +183,11 @@ static inline enum mixer model_mtp_mixer(const struct model *m)
     return m->indexer.heads > 0 ? MIXER_DSA : MIXER_MLA;
 }
 
-/* Its feed-forward half: that of the trunk's last layer that has one. */
-enum ffn model_mtp_ffn(const struct model *model);
+/* Its feed-forward half has experts where the model has any. */
+static inline enum ffn model_mtp_ffn(const struct model *m)
+{
+    return m->moe.experts > 0 ? FFN_MOE : FFN_DENSE;
+}
 
 /* Width of a routed row: the experts' latent, or the hidden width. */
 static inline int model_routed_width(const struct model *m)

@@ -113,7 +113,7 @@ const char *const ffn_names[FFN_COUNT] = {
     [FFN_DENSE] = "dense", [FFN_MOE] = "moe", [FFN_NONE] = "none"
 };
 
-enum { MAX_KEYS = 40 };
+enum { MAX_KEYS = 40, PLAIN_PATTERN = 16 };
 
 bool section_present(const struct model *model, enum section section)
 {
@@ -346,12 +346,19 @@ static void put_section(json_t *map, const struct model *model, enum section sec
     }
 }
 
+/* Entry by entry where a pattern is short, else in runs: "moe*58". */
 static json_t *pattern_json(const uint8_t *pattern, int layers, const char *const *names)
 {
     json_t *list = json_array();
-    int period = pattern_period(pattern, layers);
-    for (int i = 0; i < period; i++)
-        json_array_append_new(list, json_string(names[pattern[i]]));
+    int period = pattern_period(pattern, layers), times = 1;
+    for (int i = 0; i < period; i += times) {
+        for (times = 1; period > PLAIN_PATTERN && i + times < period; times++)
+            if (pattern[i + times] != pattern[i])
+                break;
+        const char *name = names[pattern[i]];
+        json_array_append_new(list,
+                              times > 1 ? json_sprintf("%s*%d", name, times) : json_string(name));
+    }
     return list;
 }
 

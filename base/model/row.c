@@ -57,14 +57,6 @@ int rows_of_vision(const struct vision *vision, struct vision_part ret[VISION_PA
     return count;
 }
 
-enum ffn model_mtp_ffn(const struct model *model)
-{
-    int layer = model->layers - 1;
-    while (layer > 0 && model->layer_ffn[layer] == FFN_NONE)
-        layer--;
-    return (enum ffn)model->layer_ffn[layer];
-}
-
 static uint64_t product(int a, int b)
 {
     return mul_sat((uint64_t)a, (uint64_t)b);
