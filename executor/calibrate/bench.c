@@ -23,7 +23,8 @@ static const uint64_t BLOCKER = UINT64_C(256) << 20;
 enum { MOST_BLOCKERS = 400, BLOCKER_SAMPLE = 32 };
 
 /* What a test that all works still runs. */
-static const double QUICK_FLOPS = 1e8, QUICK_BYTES = 4e6;
+static const double HOST_QUICK_FLOPS = 1e8, HOST_QUICK_BYTES = 4e6, DEVICE_QUICK_FLOPS = 2e12,
+                    DEVICE_QUICK_BYTES = 4e9;
 
 double bench_clock(void)
 {
@@ -34,7 +35,9 @@ double bench_clock(void)
 
 bool bench_wants(const struct bench *b, double flops, double bytes)
 {
-    return !b->calibration->quick || (flops <= QUICK_FLOPS && bytes <= QUICK_BYTES);
+    bool host = b->calibration->host;
+    return !b->calibration->quick || (flops <= (host ? HOST_QUICK_FLOPS : DEVICE_QUICK_FLOPS) &&
+                                      bytes <= (host ? HOST_QUICK_BYTES : DEVICE_QUICK_BYTES));
 }
 
 /* Sign and fraction at random, exponents of 2^-1 to 2^-8: read as bf16 and, pairwise, as fp32. */
