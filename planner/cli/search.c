@@ -8,6 +8,7 @@
 #include "planner/report/json.h"
 #include "planner/report/search_report.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 struct quest {
@@ -42,20 +43,33 @@ static void options_of(const struct options *options, struct search_options *ret
     };
 }
 
-/* The derived layout against the best among what derivation chooses from. */
+/* The question with the cp that derivation took by policy. */
+static void narrow(const struct question *q, const struct candidate *derived, struct question *ret)
+{
+    struct diag_list ignored = { .count = 0 };
+    char cp[16];
+    *ret = *q;
+    (void)snprintf(cp, sizeof cp, "%d", derived->choices.layout.cp);
+    if (!choice_is_fixed(&q->fixed, "cp"))
+        (void)choice_set(&ret->fixed, "cp", cp, (struct pos){ 0 }, &ignored);
+}
+
+/* The derived layout against the best among what derivation chooses from: its cp is policy. */
 static int judge_derivation(struct quest *quest, struct diag_list *reterr)
 {
     struct search_options options = { .threads = quest->options.threads };
     struct search_result *best = calloc(1, sizeof *best);
     const struct candidate *derived = &quest->derived.recommended;
     struct diag_list ignored = { .count = 0 };
+    struct question q;
     quest->report.derived_over_best = -1;
     if (!best)
         return diag_error(reterr, (struct pos){ 0 }, "out of memory");
     if (derive(&quest->subject->question, &quest->derived, &ignored) == 0) {
         quest->report.derived = derived;
+        narrow(&quest->subject->question, derived, &q);
         if (derived->verdict != VERDICT_DOES_NOT_FIT &&
-            search_run(&quest->subject->question, &options, best, reterr) == 0 && best->any)
+            search_run(&q, &options, best, reterr) == 0 && best->any)
             quest->report.derived_over_best = best->best.time.seconds / derived->time.seconds;
     }
     free(best);

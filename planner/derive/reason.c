@@ -129,6 +129,18 @@ static double exchange_over_experts(const struct question *q, double bytes_per_s
     return bytes_per_second > 0 && flops > 0 ? bytes / bytes_per_second / (flops / compute) : 0;
 }
 
+/* True where the search chose this, which it then says. */
+static bool tell_searched(struct story *s)
+{
+    double gain = s->decision->searched_gain;
+    if (gain > 0)
+        TELL(s,
+             "of all layouts with this cp the fastest, %.0f %% faster than what the decisions in "
+             "order give",
+             100 * gain);
+    return gain > 0;
+}
+
 /* What the policy gives up: without groups every layer's experts cross the network whole. */
 static void tell_narrow_ep(struct story *s)
 {
@@ -157,7 +169,9 @@ static void tell_ep(struct story *s)
 
     if (!s->space->has_moe || !begin_number(s, "ep", l->ep))
         return;
-    if (s->decision->wide_ep && s->space->open_ep)
+    if (tell_searched(s))
+        TELL(s, "; ");
+    else if (s->decision->wide_ep && s->space->open_ep)
         TELL(s, "nothing with an expert group inside the domain of %d fits; ", domain);
     else if (s->chosen->verdict == VERDICT_DOES_NOT_FIT)
         TELL(s, "the smallest peak of all; ");
@@ -320,6 +334,8 @@ static void tell_pp(struct story *s)
         return;
     if (s->chosen->verdict == VERDICT_DOES_NOT_FIT)
         TELL(s, "the smallest peak of all");
+    else if (s->degrees.pp > 1 && tell_searched(s))
+        TELL(s, "; bubble %.1f %%", 100 * time->bubble_fraction);
     else if (s->decision->pp_for_speed)
         TELL(s, "gathers did not hide with fewer stages; bubble %.1f %%, exposed gathers %.1f %%",
              100 * time->bubble_fraction, 100 * time->item_seconds[TIME_EXPOSED_GATHER] / step);
@@ -341,6 +357,8 @@ static void tell_tp(struct story *s)
         return;
     if (s->chosen->verdict == VERDICT_DOES_NOT_FIT)
         TELL(s, "the smallest peak of all");
+    else if (s->degrees.tp > 1 && tell_searched(s))
+        TELL(s, ", collectives included");
     else if (s->decision->tp_saves_recompute)
         TELL(s, "its room saves recompute, which is worth more than its collectives cost");
     else if (s->decision->tp_for_speed)
@@ -359,7 +377,9 @@ static void tell_etp(struct story *s)
 
     if (!s->space->has_moe || !begin_number(s, "etp", s->degrees.etp))
         return;
-    if (s->degrees.etp > 1)
+    if (s->degrees.etp > 1 && tell_searched(s))
+        TELL(s, ", narrower GEMMs included");
+    else if (s->degrees.etp > 1)
         TELL(s, s->chosen->verdict == VERDICT_DOES_NOT_FIT ? "the smallest peak of all"
                                                            : "nothing fits with whole experts");
     else

@@ -280,7 +280,7 @@ static void the_main_case_converges(void **state)
     assert_int_equal(p->sharding, SHARDING_FSDP);
     assert_int_equal(p->recompute, RECOMPUTE_FULL);
     assert_int_equal(p->loss, LOSS_LINEAR_CE);
-    assert_int_equal(p->moe_chunks, 2);
+    assert_in_range(p->moe_chunks, 2, 4);
     assert_near((double)answer.recommended.worst.peak_bytes, 37.5e9, 0.1, "bytes");
 }
 
