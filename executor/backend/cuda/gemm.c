@@ -7,7 +7,7 @@
 /* Rows that a plan is chosen for, whatever the rows it then serves: a row's result must not depend
  * on how many others there are. Dense layers and experts see different numbers; a head, which is
  * WIDE, is visited by tiles whose rows the caller tells. */
-enum { DENSE_ROWS = 8192, EXPERT_ROWS = 2048, TILE_ROWS = 512, WIDE = 32768, CANDIDATES = 8 };
+enum { DENSE_ROWS = 8192, EXPERT_ROWS = 16384, TILE_ROWS = 512, WIDE = 32768, CANDIDATES = 8 };
 
 /* Blocks that share a sum over rows must each have some: the library counts rows again where there
  * are fewer than blocks. Sums of fewer than SPLIT_ROWS are not shared, others by at most
