@@ -1,0 +1,221 @@
+/* rankfit search, sweep and grid through the command line: their documents, what must hold among
+ * their figures, and how far the derived layouts of the recipes that ship are from the best. */
+#include "tests/e2e/program.h"
+#include "tests/support/near.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define QUESTION "--model qwen3-30b-a3b --hardware h100-sxm --gpus 8 --seq 16K"
+
+static void assert_text(json_t *document, const char *path, const char *text)
+{
+    assert_string_equal(json_string_value(json_at(document, path)), text);
+}
+
+static void the_best_beats_the_derived(void **state)
+{
+    (void)state;
+    json_t *search = program_json("search --json " QUESTION, 0);
+    json_t *plan = program_json("plan --json " QUESTION, 0);
+    assert_text(search, "schema", "rankfit.search/1");
+    assert_text(search, "verdict", "fits");
+    assert_text(search, "objective", "throughput");
+    assert_text(plan, "verdict", "fits");
+    double best = number_at(search, "best.step.seconds");
+    double derived = number_at(plan, "recommended.step.seconds");
+    assert_true(best <= derived);
+    assert_near(number_at(search, "derived.step.seconds"), derived, 1e-12, "s");
+    assert_true(number_at(search, "best.peak_upper_bytes") <= number_at(search, "limit_bytes"));
+    assert_true(number_at(search, "searched.layouts") > 1e6);
+    assert_true(number_at(search, "searched.judged") < number_at(search, "searched.layouts"));
+    json_decref(search);
+    json_decref(plan);
+}
+
+/* tokens / (tokens/s a GPU x 3,600) GPU-hours, over the GPUs the hours. */
+static void hours_follow_from_the_rate(void **state)
+{
+    (void)state;
+    json_t *search =
+        program_json("search --json " QUESTION " --objective gpu-hours --tokens 1e9", 0);
+    double rate = number_at(search, "best.step.tokens_per_second_per_gpu");
+    double gpus = number_at(search, "gpus");
+    assert_true(gpus >= 1 && gpus <= 8);
+    assert_near(number_at(search, "training.gpu_hours"), 1e9 / rate / 3600, 1e-9, "h");
+    assert_near(number_at(search, "training.hours"), 1e9 / rate / 3600 / gpus, 1e-9, "h");
+    json_decref(search);
+}
+
+static void fewer_gpus_and_less_memory(void **state)
+{
+    (void)state;
+    json_t *fastest = program_json("search --json " QUESTION, 0);
+    json_t *leanest = program_json("search --json " QUESTION " --objective headroom", 0);
+    json_t *fewest = program_json("search --json " QUESTION " --objective gpus", 0);
+    assert_true(number_at(leanest, "best.peak_upper_bytes") <
+                number_at(fastest, "best.peak_upper_bytes"));
+    assert_true(number_at(leanest, "best.step.seconds") > number_at(fastest, "best.step.seconds"));
+    assert_true(number_at(fewest, "gpus") < 8);
+    json_decref(fastest);
+    json_decref(leanest);
+    json_decref(fewest);
+}
+
+/* From fast to lean, none beaten in both. */
+static void the_pareto_table_falls(void **state)
+{
+    (void)state;
+    json_t *search = program_json(
+        "search --json --pareto --model qwen3-0.6b --hardware h100-sxm --gpus 4 --seq 16K", 0);
+    json_t *front = json_at(search, "pareto");
+    assert_true(json_array_size(front) > 2);
+    for (size_t i = 1; i < json_array_size(front); i++) {
+        json_t *before = json_array_get(front, i - 1), *point = json_array_get(front, i);
+        assert_true(number_at(point, "step.seconds") > number_at(before, "step.seconds"));
+        assert_true(number_at(point, "peak_upper_bytes") < number_at(before, "peak_upper_bytes"));
+    }
+    json_decref(search);
+}
+
+/* What search writes with -o is a plan that budget reads back to the byte. */
+static void the_best_is_a_plan(void **state)
+{
+    struct program_result result;
+    (void)state;
+    program_run("\"$RANKFIT\" search --json " QUESTION " -o $TMP/best.yaml >$TMP/search.json && "
+                "\"$RANKFIT\" budget --json $TMP/best.yaml >$TMP/budget.json && "
+                "grep -o '\"peak_bytes\": [0-9]*' $TMP/search.json | head -1 >$TMP/a && "
+                "grep -o '\"peak_bytes\": [0-9]*' $TMP/budget.json | sort -t: -nk2 | tail -1 "
+                ">$TMP/b && cmp $TMP/a $TMP/b && cat $TMP/a",
+                &result);
+    assert_int_equal(result.status, 0);
+    assert_non_null(strstr(result.out, "peak_bytes"));
+    program_done(&result);
+}
+
+/* Six pairs, each the plan of its own question; longer sequences take more memory or other ways. */
+static void a_sweep_is_many_plans(void **state)
+{
+    (void)state;
+    json_t *sweep = program_json(
+        "sweep --json --model qwen3-30b-a3b --hardware h100-sxm --gpus 8,16 --seq 8K,32K,64K", 0);
+    json_t *plan = program_json(
+        "plan --json --model qwen3-30b-a3b --hardware h100-sxm --gpus 16 --seq 32K", 0);
+    assert_text(sweep, "schema", "rankfit.sweep/1");
+    assert_int_equal(json_array_size(json_at(sweep, "cells")), 6);
+    assert_true(number_at(sweep, "cells.4.gpus") == 16);
+    assert_true(number_at(sweep, "cells.4.seq_tokens") == 32768);
+    assert_true(number_at(sweep, "cells.4.peak_bytes") ==
+                number_at(plan, "recommended.peak_bytes"));
+    assert_near(number_at(sweep, "cells.4.step.mfu"), number_at(plan, "recommended.step.mfu"), 1e-9,
+                "");
+    json_decref(sweep);
+    json_decref(plan);
+}
+
+/* What is illegal for one pair does not end the others. */
+static void a_sweep_skips_what_is_not_legal(void **state)
+{
+    (void)state;
+    json_t *sweep = program_json("sweep --json --model qwen3-30b-a3b --hardware h100-sxm --gpus "
+                                 "3,8 --seq 8K --set ep=8",
+                                 0);
+    assert_true(json_is_false(json_at(sweep, "cells.0.legal")));
+    assert_non_null(strstr(json_string_value(json_at(sweep, "cells.0.fault")), "3 GPUs"));
+    assert_true(json_is_true(json_at(sweep, "cells.1.legal")));
+    json_decref(sweep);
+}
+
+/* What is said to fit is within the limit, without recompute and with it. */
+static void a_grid_marks_what_fits(void **state)
+{
+    size_t index;
+    int keeps = 0, recomputes = 0;
+    json_t *cell;
+    (void)state;
+    json_t *grid = program_json("grid --json " QUESTION, 0);
+    assert_text(grid, "schema", "rankfit.grid/1");
+    assert_true(json_array_size(json_at(grid, "cells")) > 10);
+    json_array_foreach(json_at(grid, "cells"), index, cell)
+    {
+        bool kept = json_is_true(json_at(cell, "none.fits"));
+        bool recomputed = json_is_true(json_at(cell, "full.fits"));
+        keeps += kept;
+        recomputes += recomputed;
+        if (kept)
+            assert_true(number_at(cell, "none.peak_upper_bytes") <= number_at(grid, "limit_bytes"));
+        if (recomputed)
+            assert_true(number_at(cell, "full.peak_upper_bytes") <= number_at(grid, "limit_bytes"));
+    }
+    assert_true(keeps > 0 && recomputes > 0);
+    json_decref(grid);
+}
+
+static void nothing_fits_is_a_no(void **state)
+{
+    struct program_result result;
+    (void)state;
+    program_run("\"$RANKFIT\" search --model llama-3.1-70b --hardware h100-sxm --gpus 2 --seq 8K "
+                "--set offload=none; echo $?; "
+                "\"$RANKFIT\" sweep --model llama-3.1-70b --hardware h100-sxm --gpus 1,2 --seq 8K "
+                "--json >/dev/null; echo $?",
+                &result);
+    assert_non_null(strstr(result.out, "does not fit"));
+    assert_non_null(strstr(result.out, "\n1\n1\n"));
+    program_done(&result);
+}
+
+/* Under 3 % for every recipe whose derived layout fits. */
+static void recipes_are_derived_well(void **state)
+{
+    struct program_result names;
+    char *rest, *name;
+    int judged = 0;
+    (void)state;
+    program_run("cd \"$RANKFIT_SOURCE_ROOT/recipes\" && for f in *.yaml; do echo ${f%.yaml}; done",
+                &names);
+    for (name = strtok_r(names.out, "\n", &rest); name; name = strtok_r(NULL, "\n", &rest)) {
+        struct program_result result;
+        char command[256];
+        (void)snprintf(command, sizeof command, "\"$RANKFIT\" search --json --recipe %s", name);
+        program_run(command, &result);
+        json_t *search = result.status <= 1 ? json_loads(result.out, 0, NULL) : NULL;
+        json_t *ratio = search ? json_at(search, "searched.derived_over_best") : NULL;
+        if (json_is_number(ratio)) {
+            judged++;
+            if (json_number_value(ratio) < 0.97)
+                fail_msg("%s: %.3f of the best", name, json_number_value(ratio));
+            assert_true(json_number_value(ratio) <= 1 + 1e-9);
+        }
+        json_decref(search);
+        program_done(&result);
+    }
+    assert_true(judged >= 8);
+    program_done(&names);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_best_beats_the_derived),
+        cmocka_unit_test(hours_follow_from_the_rate),
+        cmocka_unit_test(fewer_gpus_and_less_memory),
+        cmocka_unit_test(the_pareto_table_falls),
+        cmocka_unit_test(the_best_is_a_plan),
+        cmocka_unit_test(a_sweep_is_many_plans),
+        cmocka_unit_test(a_sweep_skips_what_is_not_legal),
+        cmocka_unit_test(a_grid_marks_what_fits),
+        cmocka_unit_test(nothing_fits_is_a_no),
+        cmocka_unit_test(recipes_are_derived_well),
+    };
+    return cmocka_run_group_tests_name("layouts", tests, NULL, NULL);
+}
