@@ -155,7 +155,7 @@ static void check_rehearsal(const struct row *row, const struct measurement *reh
 static void check_rehearsals(const struct row *row, const json_t *list)
 {
     enum { MOST = 8 };
-    struct measurement rehearsals[MOST];
+    struct measurement rehearsals[MOST] = { 0 };
     size_t i, count = json_array_size(list);
     const json_t *part;
 
