@@ -50,6 +50,8 @@ struct moe_saved {
     /* Host memory. */
     int64_t *lists;               /* behind those of the chunks */
     int64_t *outgoing, *incoming; /* [ep, chunks, local experts] rows, as they are exchanged */
+    int batches;
+    int32_t **drawn; /* [batches] choices of the profile, which no step changes; NULL: to draw */
 };
 
 struct moe_call {

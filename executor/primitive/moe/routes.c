@@ -19,6 +19,24 @@ static int64_t *cut(int64_t **lists, size_t count)
     return ret;
 }
 
+/* Drawing takes longer than a short sequence's attention. What all layers and micro-batches drew is
+ * kept while it is small. */
+static const uint64_t MOST_DRAWN_BYTES = UINT64_C(1) << 30;
+
+static int open_drawn(struct moe_saved *saved, const struct plan *plan)
+{
+    const struct layout *l = &plan->choices.layout;
+    uint64_t each = mul3_sat(layout_local_tokens(l, plan->seq_tokens),
+                             (uint64_t)plan->model.moe.top_k, sizeof **saved->drawn);
+    uint64_t all = mul3_sat(each, (uint64_t)l->micro_batches, (uint64_t)plan->model.layers);
+
+    if (all > MOST_DRAWN_BYTES)
+        return 0;
+    saved->batches = l->micro_batches;
+    saved->drawn = calloc((size_t)saved->batches, sizeof *saved->drawn);
+    return saved->drawn ? 0 : -1;
+}
+
 int moe_saved_open(struct moe_saved *saved, const struct work *work)
 {
     size_t experts = (size_t)work->plan->model.moe.experts;
@@ -30,7 +48,7 @@ int moe_saved_open(struct moe_saved *saved, const struct work *work)
     saved->count = (int)chunks;
     saved->chunks = calloc(chunks, sizeof *saved->chunks);
     saved->lists = calloc(chunks * (each + 2 * experts), sizeof *saved->lists);
-    if (!saved->chunks || !saved->lists)
+    if (!saved->chunks || !saved->lists || open_drawn(saved, work->plan) != 0)
         return diag_error(work->errors, (struct pos){ 0 }, "no memory left for routes");
     int64_t *lists = saved->lists;
     for (size_t i = 0; i < chunks; i++) {
@@ -48,6 +66,9 @@ int moe_saved_open(struct moe_saved *saved, const struct work *work)
 
 void moe_saved_close(struct moe_saved *saved)
 {
+    for (int i = 0; saved->drawn && i < saved->batches; i++)
+        free(saved->drawn[i]);
+    free(saved->drawn);
     free(saved->chunks);
     free(saved->lists);
     memset(saved, 0, sizeof *saved);
@@ -87,6 +108,32 @@ static void choose(const struct moe_call *call, uint64_t token, int32_t *ret)
                      w->plan->model.moe.experts, ret);
 }
 
+/* Where the choices of this micro-batch are kept; NULL: nowhere. A book may change. */
+static int32_t **kept_choices(const struct moe_call *call)
+{
+    const struct moe_saved *s = call->saved;
+    bool keeps = !call->state->work->given && call->batch->index < s->batches;
+    return keeps ? &s->drawn[call->batch->index] : NULL;
+}
+
+/* NULL without memory. */
+static int32_t *draw_choices(const struct moe_call *call, int64_t count, bool directed)
+{
+    struct work *w = call->state->work;
+    int top_k = w->plan->model.moe.top_k;
+    int32_t *ret = calloc((size_t)count, sizeof *ret);
+
+    if (!ret) {
+        no_memory(w);
+        return NULL;
+    }
+    if (directed)
+        w->peers->choices(w->peers, call->layer, call->batch->index, ret);
+    for (int64_t i = 0; i < call->batch->tokens && !directed; i++)
+        choose(call, batch_token(call->batch, i), ret + i * top_k);
+    return ret;
+}
+
 bool moe_give_choices(const struct moe_call *call)
 {
     struct work *w = call->state->work;
@@ -99,17 +146,15 @@ bool moe_give_choices(const struct moe_call *call)
         return false;
     if (!work_runs(w))
         return true;
-    int *choices = calloc((size_t)sent, sizeof *choices);
-    if (!choices) {
-        no_memory(w);
+    int32_t **kept = kept_choices(call);
+    int32_t *choices = kept && *kept ? *kept : draw_choices(call, sent, directed);
+    if (!choices)
         return true;
-    }
-    if (directed)
-        w->peers->choices(w->peers, call->layer, call->batch->index, choices);
-    for (int64_t i = 0; i < call->batch->tokens && !directed; i++)
-        choose(call, batch_token(call->batch, i), choices + i * moe->top_k);
-    WORK_OP(w, upload, call->saved->choices.data, choices, (uint64_t)sent * sizeof(int32_t));
-    free(choices);
+    WORK_OP(w, upload, call->saved->choices.data, choices, (uint64_t)sent * sizeof *choices);
+    if (kept)
+        *kept = choices;
+    else
+        free(choices);
     return true;
 }
 
