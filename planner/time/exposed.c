@@ -21,7 +21,8 @@ static double hidden_share(const struct budget_input *in)
 }
 
 /* Two exchanges a pass of R x H x 2 bytes, one in a replay. Chunks hide a share of the shorter of
- * exchange and expert matmul. */
+ * exchange and expert matmul; the first dispatch and the last return have nothing to hide behind.
+ */
 static void exchange_cost(const struct budget_input *in, uint64_t received, double exchanges,
                           struct pass *pass)
 {
@@ -33,7 +34,8 @@ static void exchange_cost(const struct budget_input *in, uint64_t received, doub
     double seconds = exchanges * d.chunks * rows_seconds(in, ranks, bytes);
     double experts = pass->item[TIME_EXPERTS];
     if (d.overlaps)
-        seconds -= hidden_share(in) * (seconds < experts ? seconds : experts);
+        seconds -=
+            hidden_share(in) * (d.chunks - 1) / d.chunks * (seconds < experts ? seconds : experts);
     pass->item[TIME_EXPOSED_EXCHANGE] = seconds;
 }
 

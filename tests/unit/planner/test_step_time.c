@@ -225,8 +225,8 @@ static void tokens_that_hide(void **state)
 }
 
 /* 8 x 256 rows of 64 bf16 to four ranks, three quarters leave; two exchanges in forward and
- * backward, one in the replay; two layers. Chunks hide half of the shorter of exchange and expert
- * matmuls. */
+ * backward, one in the replay; two layers. Of two chunks one half hides: half of the shorter of
+ * exchange and expert matmuls. */
 static void exchanges(void **state)
 {
     (void)state;
@@ -241,9 +241,9 @@ static void exchanges(void **state)
     s.choices.primitives.moe_chunks = 2;
     compute(1024);
     double experts = 6.0 * 2048 * 64 * 32 / 0.5e14;
-    double forward = 2 * one - 0.5 * fmin(2 * one, experts);
-    double replay = one - 0.5 * fmin(one, experts * 2 / 3);
-    double backward = 2 * one - 0.5 * fmin(2 * one, 2 * experts);
+    double forward = 2 * one - 0.25 * fmin(2 * one, experts);
+    double replay = one - 0.25 * fmin(one, experts * 2 / 3);
+    double backward = 2 * one - 0.25 * fmin(2 * one, 2 * experts);
     assert_near(time_of.item_seconds[TIME_EXPOSED_EXCHANGE], 2 * (forward + replay + backward),
                 1e-9, "s");
 }
