@@ -355,6 +355,71 @@ static void tensors_are_called_as_published(void **state)
     }
 }
 
+struct place {
+    const char *name;
+    int tp_axis; /* -1: whole on every rank */
+    enum mesh mesh;
+    bool found;
+};
+
+static int check_place(const struct tensor *tensor, void *context)
+{
+    for (struct place *place = context; place->name != NULL; place++) {
+        if (strcmp(place->name, tensor->name) != 0)
+            continue;
+        assert_int_equal(tensor->tp_axis, place->tp_axis);
+        assert_int_equal(tensor->mesh, place->mesh);
+        place->found = true;
+    }
+    return 0;
+}
+
+static void assert_places(const char *file, struct place *places)
+{
+    struct model model;
+    fixture_model(file, NULL, &model);
+    model_tensors(&model, check_place, places);
+    for (struct place *place = places; place->name != NULL; place++)
+        assert_true(place->found);
+}
+
+/* Tensor parallelism splits heads, columns and rows; what makes latents, chooses keys or experts,
+ * or stands before a dispatch is whole. */
+static void what_is_split_and_by_whom(void **state)
+{
+    (void)state;
+    struct place latent[] = {
+        { "model.layers.3.self_attn.q_a_proj.weight", -1, MESH_DENSE, false },
+        { "model.layers.3.self_attn.kv_a_proj_with_mqa.weight", -1, MESH_DENSE, false },
+        { "model.layers.3.self_attn.q_b_proj.weight", 0, MESH_DENSE, false },
+        { "model.layers.3.self_attn.kv_b_proj.weight", 0, MESH_DENSE, false },
+        { "model.layers.3.self_attn.o_proj.weight", 1, MESH_DENSE, false },
+        { "model.layers.2.self_attn.indexer.wq_b.weight", -1, MESH_DENSE, false },
+        { "model.layers.3.mlp.gate.e_score_correction_bias", -1, MESH_DENSE, false },
+        { "model.layers.3.mlp.experts.{e}.down_proj.weight", 1, MESH_EXPERT, false },
+        { NULL, 0, MESH_DENSE, false },
+    };
+    struct place halves[] = {
+        { "backbone.layers.0.mixer.in_proj.weight", 0, MESH_DENSE, false },
+        { "backbone.layers.0.mixer.out_proj.weight", 1, MESH_DENSE, false },
+        { "backbone.layers.1.mixer.fc1_latent_proj.weight", -1, MESH_DENSE, false },
+        { "backbone.layers.1.mixer.experts.{e}.up_proj.weight", 0, MESH_EXPERT, false },
+        { "backbone.layers.1.mixer.shared_experts.down_proj.weight", 1, MESH_DENSE, false },
+        { NULL, 0, MESH_DENSE, false },
+    };
+    struct place stacked[] = {
+        { "model.layers.0.mlp.experts.gate_up_proj", 1, MESH_EXPERT, false },
+        { "model.layers.0.mlp.experts.gate_up_proj_bias", 0, MESH_EXPERT, false },
+        { "model.layers.0.mlp.experts.down_proj", 0, MESH_EXPERT, false },
+        { "model.layers.0.mlp.experts.down_proj_bias", -1, MESH_EXPERT, false },
+        { "model.layers.0.self_attn.sinks", 0, MESH_DENSE, false },
+        { NULL, 0, MESH_DENSE, false },
+    };
+    assert_places("glm-moe-dsa-small.json", latent);
+    assert_places("nemotron-latent-small.json", halves);
+    assert_places("gpt-oss-small.json", stacked);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -373,6 +438,7 @@ int main(void)
         cmocka_unit_test(floating_point_operations),
         cmocka_unit_test(chunks_bound_attention),
         cmocka_unit_test(tensors_are_called_as_published),
+        cmocka_unit_test(what_is_split_and_by_whom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
