@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Two dumps of the same step (safetensors, F32): the difference of each tensor, as root mean square,
-beside its bound: each may be off by four bf16 ulp of its root mean square, independently of the
-other, so that their difference may be the root of two times that. One line for each tensor beyond
+beside its bound: each may be off by four bf16 ulp of its root mean square, so that their difference
+may be twice that. One line for each tensor beyond
 the bound (-v: for all) and one for all. Exit 1 when any is beyond."""
 import array
 import json
@@ -37,7 +37,7 @@ def main():
             sys.exit(f"{name} of {len(a)} against {other} of {len(b)}")
         size = rms(a)
         error = math.sqrt(math.fsum((x - y) ** 2 for x, y in zip(a, b)) / max(len(a), 1))
-        bound = math.sqrt(2) * 4 * 2.0 ** (math.floor(math.log2(size)) - 7) if size > 0 else 0.0
+        bound = 2 * 4 * 2.0 ** (math.floor(math.log2(size)) - 7) if size > 0 else 0.0
         part = error / bound if bound > 0 else (0.0 if error == 0 else math.inf)
         count += 1
         beyond += not part <= 1

@@ -2,6 +2,7 @@
 # What the CUDA backend computes, against what it should: transformers' stored logits, losses and gradients of two
 # small models on one and two GPUs (ep 2, cp 2, fsdp, zero1, replicated); the same plans on the host and on GPUs; and a
 # small step under compute-sanitizer (memory accesses; with --races, shared memory as well).
+# GPUS 0: compute-sanitizer alone.
 #     tests/bench/cuda/numerics.sh BUILD GPUS [--races]
 set -u
 build=$1 gpus=$2 races=${3:-}
@@ -24,14 +25,20 @@ done
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 [ -n "$sanitizer" ] || { echo "no compute-sanitizer here"; exit $failed; }
-# NAME of the tool, then what follows `rankfit plan`
+# NAME of the tool, then what follows `rankfit plan`. Kernels of libraries wait for each other in ways that racecheck
+# takes for races; what counts is ours.
 sanitize() {
     tool=$1
     shift
     "$build/rankfit" plan --hardware h200 --gpus 1 "$@" -o "$out/plan.json" >"$out/log" 2>&1
-    timeout 200 "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 5 "$build/rankfit-cuda" "$out/plan.json" \
-        --measurement "$out/m.json" --steps 2 >"$out/log" 2>&1
+    timeout 200 "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 1000 "$build/rankfit-cuda" \
+        "$out/plan.json" --measurement "$out/m.json" --steps 2 >"$out/log" 2>&1
     status=$?
+    if [ "$tool" = racecheck ] && [ $status -eq 9 ]; then
+        grep -a 'Race reported' "$out/log" | grep -v 'cudnn_generated\|nvjet\|cutlass' >"$out/ours"
+        echo "   races in libraries: $(grep -a 'Race reported' "$out/log" | grep -c 'cudnn_generated\|nvjet\|cutlass')"
+        [ -s "$out/ours" ] || status=0
+    fi
     [ $status -eq 0 ] || failed=1
     echo "== $tool: status $status; $(grep -a 'ERROR SUMMARY\|RACECHECK SUMMARY' "$out/log" | tail -n 1)"
     [ $status -eq 0 ] || grep -a '=========' "$out/log" | head -n 20
