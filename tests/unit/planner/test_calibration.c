@@ -13,6 +13,7 @@
 #include "tests/support/near.h"
 #include "tests/support/random.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -412,6 +413,61 @@ static void published_products_are_met(void **state)
     assert_true(value("gemm_efficiency") > 0.68 && value("gemm_efficiency") < 0.8);
 }
 
+/* The keys of hardware/h200.yaml that come of runs of the training step. */
+static bool comes_of_runs(const char *key)
+{
+    static const char *const keys[] = { "memory_bytes",         "host_link_bytes_per_second",
+                                        "context_bytes",        "modules_bytes",
+                                        "workspace_bytes",      "communicator_first_bytes",
+                                        "exchange_first_bytes", "communicator_next_bytes",
+                                        "channel_bytes",        "exchange_peer_bytes" };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(keys[i], key) == 0)
+            return true;
+    return false;
+}
+
+static double number_of(const struct hardware *hardware, const char *name)
+{
+    json_t *all = hardware_to_json(hardware);
+    json_t *number = json_object_get(all, name);
+    if (!number)
+        print_error("hardware/h200.yaml has no %s\n", name);
+    assert_non_null(number);
+    double ret = json_number_value(number);
+    json_decref(all);
+    return ret;
+}
+
+/* The hardware file of the H200 says what today's fits make of the points that were measured; what
+ * software holds was measured twice, and agrees to a hundredth. */
+static void h200_is_what_its_points_say(void **state)
+{
+    (void)state;
+    char path[1024];
+    struct hardware h200;
+    const char *root = getenv("RANKFIT_SOURCE_ROOT");
+    assert_non_null(root);
+    diags = (struct diag_list){ 0 };
+    (void)snprintf(path, sizeof path, "%s/hardware/h200.yaml", root);
+    assert_int_equal(hardware_load(path, &h200, &diags), 0);
+    (void)snprintf(path, sizeof path, "%s/tests/data/measured/calibrate/h200.json", root);
+    assert_int_equal(points_load(path, &points, &diags), 0);
+    assert_int_equal(calibration_compute(&points, &h200, &found, &diags), 0);
+    assert_int_equal(diags.count, 0);
+    assert_true(found.value_count > 35);
+    for (int i = 0; i < found.value_count; i++) {
+        const struct calibration_value *v = &found.values[i];
+        double said = number_of(&h200, v->key);
+        bool runs = comes_of_runs(v->key);
+        if (strcmp(v->key, "modules_bytes") != 0) /* more head dims, more kernels */
+            assert_near(v->value, said, runs ? 0.011 : 2e-3, v->key);
+    }
+    for (int i = 0; i < found.fit_count; i++)
+        assert_true(found.fits[i].rms < 0.16);
+    points_done(&points);
+}
+
 /* A base file of another part: what comes out above its peak is told and left out. */
 static void peaks_of_another_part_are_told(void **state)
 {
@@ -478,6 +534,7 @@ int main(void)
         cmocka_unit_test(collectives_are_found),
         cmocka_unit_test(held_bytes_are_split),
         cmocka_unit_test(published_products_are_met),
+        cmocka_unit_test(h200_is_what_its_points_say),
         cmocka_unit_test(peaks_of_another_part_are_told),
         cmocka_unit_test(document_keeps_what_was_not_measured),
     };
