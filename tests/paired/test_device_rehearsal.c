@@ -67,6 +67,14 @@ static const struct measured_rank *rank_of(const struct measurement *m, int rank
     return NULL;
 }
 
+static const struct measured_rank *only_rank(const struct measurement *m)
+{
+    if (m->rank_count == 1 && m->ranks)
+        return m->ranks;
+    fail_msg("a rehearsal of %zu ranks", m->rank_count);
+    abort();
+}
+
 static void check_memory(const char *name, const struct measured_rank *run,
                          const struct measured_rank *rehearsed)
 {
@@ -103,7 +111,7 @@ static void check_time(const struct row *row, const struct measurement *rehearsa
     bool mixed = overlaps(&row->prediction.plan.choices.primitives);
     double wanted = 0, got = 0, bound = mixed ? 0.08 : 0.03;
     for (size_t i = 0; i < count; i++) {
-        const struct measured_rank *rehearsed = &rehearsals[i].ranks[0];
+        const struct measured_rank *rehearsed = only_rank(&rehearsals[i]);
         const struct measured_rank *run = rank_of(&row->run, rehearsed->rank);
         double one = seconds_of(rehearsed, mixed) / seconds_of(run, mixed) - 1;
         wanted = fmax(wanted, seconds_of(run, mixed));
@@ -146,10 +154,10 @@ static void check_prediction(const struct row *row, const struct measurement *re
 static void check_rehearsal(const struct row *row, const struct measurement *rehearsal)
 {
     assert_int_equal(rehearsal->rehearsed_world, row->prediction.plan.gpus);
-    assert_int_equal(rehearsal->rank_count, 1);
     check_prediction(row, rehearsal);
     if (row->run.rank_count > 0)
-        check_memory(row->name, rank_of(&row->run, rehearsal->ranks[0].rank), rehearsal->ranks);
+        check_memory(row->name, rank_of(&row->run, only_rank(rehearsal)->rank),
+                     only_rank(rehearsal));
 }
 
 static void check_rehearsals(const struct row *row, const json_t *list)
