@@ -132,6 +132,14 @@ static void what_cannot_be_written_is_told_first(void **state)
            3, "mpirun is not on the PATH");
 }
 
+static void interrupted_leaves_nothing(void **state)
+{
+    (void)state;
+    EXPECT("TMPDIR=$TMP timeout -s INT 2 $RANKFIT calibrate --backend host --points $TMP/p.json "
+           "-o $TMP/lab.yaml; ls $TMP | grep -e lab -e p.json -e rankfit- && exit 1; exit 0",
+           0, "was told to end");
+}
+
 /* A device's points need the file of a part of that name. */
 static void base_is_found_by_the_device(void **state)
 {
@@ -156,6 +164,7 @@ int main(void)
         cmocka_unit_test(json_and_file_agree),
         cmocka_unit_test(wrong_questions),
         cmocka_unit_test(what_cannot_be_written_is_told_first),
+        cmocka_unit_test(interrupted_leaves_nothing),
         cmocka_unit_test(base_is_found_by_the_device),
     };
     if (!getenv("RANKFIT_HOST"))
