@@ -1,12 +1,13 @@
 #!/bin/sh
 # Speed and memory of a training step on one GPU beside PyTorch's: Qwen3-30B-A3B's shapes with 4 layers, full
-# recompute, 32,768 and 65,536 tokens, both in the same run on the same GPU. What each phase
-# reached of its least time follows. Results stay in OUT: torch.json, and NAME.plan.json and NAME.json of each run. SPEED_ROWS: which of the rows below, in this order.
+# recompute, 32,768 and 65,536 tokens, both in the same run on the same GPU. What each phase reached of its least time
+# follows, and for a traced run each kind of work. Results stay in OUT: torch.json, and NAME.plan.json and NAME.json of
+# each run. SPEED_ROWS: which of the rows below, in this order.
 #     tests/bench/cuda/speed.sh BUILD OUT
 set -u
 build=$1 out=$2
 here=$(dirname "$0")
-rows=${SPEED_ROWS:-"bf16-32K bf16-64K torch fp32-32K fp32-64K lean-64K"}
+rows=${SPEED_ROWS:-"bf16-32K bf16-64K torch fp32-32K fp32-64K lean-64K traced-32K"}
 mkdir -p "$out"
 
 row() {
@@ -20,6 +21,9 @@ row() {
 
 for name in $rows; do
     case $name in
+    traced-*) timeout 120 "$build/rankfit" run "$out/bf16-${name#*-}.plan.json" --steps 2 -o "$out/$name.json" \
+        --trace "$out/$name.trace.json" >"$out/$name.log" 2>&1 || grep -m 2 error "$out/$name.log"
+        cp "$out/bf16-${name#*-}.plan.json" "$out/$name.plan.json" ;;
     torch) python3 -W ignore "$here/torch_step.py" 32768 65536 >"$out/torch.json" 2>"$out/torch.log" ||
         tail -n 3 "$out/torch.log" ;;
     bf16-*) row "$name" "${name#*-}" --set grad_dtype=bf16 ;;
@@ -29,5 +33,8 @@ for name in $rows; do
 done
 python3 "$here/speed.py" "$out"
 for name in $rows; do
-    [ -e "$out/$name.json" ] && echo "== $name" && python3 "$here/limit.py" "$out/$name.plan.json" "$out/$name.json"
+    trace=$out/$name.trace.json
+    [ -e "$trace" ] || trace=
+    [ -e "$out/$name.json" ] && echo "== $name" &&
+        python3 "$here/limit.py" "$out/$name.plan.json" "$out/$name.json" $trace
 done
