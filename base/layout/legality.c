@@ -62,6 +62,8 @@ const struct legality_rule legality_rules[] = {
       legality_vocab_strip },
     { "loss_tile", SEVERITY_ERROR, "loss_tile_tokens belongs to loss=linear_ce and loss=full",
       legality_loss_tile },
+    { "latent_block", SEVERITY_ERROR, "latent_head_block needs latents, and at most a rank's heads",
+      legality_latent_block },
     { "offload", SEVERITY_ERROR,
       "offloaded checkpoints exist and have a host budget; the optimizer has two slots",
       legality_offload },

@@ -179,6 +179,27 @@ int legality_mlp_width(const struct legality_input *in, struct diag_list *reterr
     return violated;
 }
 
+int legality_latent_block(const struct legality_input *in, struct diag_list *reterr)
+{
+    const struct model *m = in->model;
+    int block = in->choices->primitives.latent_head_block;
+    int heads = m->mla.kv_rank > 0 ? m->gqa.heads / in->choices->layout.tp : 0;
+
+    if (block == LATENT_HEAD_BLOCK || (heads > 0 && block <= heads))
+        return 0;
+    if (!reterr)
+        return 1;
+    if (heads == 0)
+        diag_error(reterr, choice_pos(in->fixed, "latent_head_block"),
+                   "latent_head_block=%d, but %s makes no keys from latents", block, m->name);
+    else
+        diag_error(reterr, choice_pos(in->fixed, "latent_head_block"),
+                   "latent_head_block=%d, but a rank has %d heads", block, heads);
+    diag_hint(reterr, heads == 0 ? "latent_head_block=%d" : "latent_head_block is at most %d, or 0",
+              heads == 0 ? LATENT_HEAD_BLOCK : heads);
+    return 1;
+}
+
 int legality_vocab(const struct legality_input *in, struct diag_list *reterr)
 {
     int64_t tp = in->choices->layout.tp, vocab = in->model->vocab;

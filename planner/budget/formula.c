@@ -148,19 +148,23 @@ static void loss_text(const struct text *t)
 }
 
 /* What a token brings to those who gather it. */
-static void keys_text(const struct model *m, char *ret, size_t size)
+static void keys_text(const struct budget_input *in, char *ret, size_t size)
 {
+    const struct model *m = in->model;
+    char how[64] = ", index keys of layers that choose";
+    if (m->indexer.heads == 0)
+        (void)snprintf(how, sizeof how, ", expanded %llu heads at a time",
+                       (unsigned long long)latent_head_block(in));
     if (m->mla.kv_rank > 0)
-        (void)snprintf(ret, size, "latents of %d + %d%s", m->mla.kv_rank, m->mla.rope_dim,
-                       m->indexer.heads > 0 ? ", index keys" : "");
+        (void)snprintf(ret, size, "latents of %d + %d%s", m->mla.kv_rank, m->mla.rope_dim, how);
     else
         (void)snprintf(ret, size, "%d key heads x %d", m->gqa.kv_heads, m->gqa.head_dim);
 }
 
 static void context_text(const struct text *t)
 {
-    char tokens[COUNT_TEXT], keys[80];
-    keys_text(t->in->model, keys, sizeof keys);
+    char tokens[COUNT_TEXT], keys[120];
+    keys_text(t->in, keys, sizeof keys);
     (void)snprintf(t->ret, t->size, "%s and %s over cp %d, %s tokens of %s",
                    context_names[t->in->choices->primitives.context],
                    linear_context_names[t->in->choices->primitives.linear_context],

@@ -324,6 +324,18 @@ static void tiles_of_ring(struct fixture *f)
     f->choices.primitives.loss_tile_tokens = 1024;
 }
 
+static void blocks_without_latents(struct fixture *f)
+{
+    f->choices.primitives.latent_head_block = 4;
+}
+
+static void blocks_beyond_heads(struct fixture *f)
+{
+    f->model.mla = (struct mla){ 1536, 512, 128, 64, 128 };
+    f->model.gqa.kv_heads = f->model.gqa.heads;
+    f->choices.primitives.latent_head_block = 64;
+}
+
 static void offload_without_budget(struct fixture *f)
 {
     f->choices.primitives.offload = OFFLOAD_CHECKPOINTS;
@@ -446,6 +458,10 @@ static const struct example examples[] = {
     { "vocab_strip", strip_beyond_vocabulary,
       "vocab_strip=151937, but the vocabulary has 151936 entries", "at most 151936" },
     { "loss_tile", tiles_of_ring, "loss_tile_tokens=1024 with loss=ring_dtp", "loss=linear_ce" },
+    { "latent_block", blocks_without_latents,
+      "latent_head_block=4, but sample-30b-a3b makes no keys", "latent_head_block=8" },
+    { "latent_block", blocks_beyond_heads, "latent_head_block=64, but a rank has 32 heads",
+      "at most 32, or 0" },
     { "offload", offload_without_budget, "sco_host_bytes=0, and offload has checkpoints",
       "sco_host_bytes" },
     { "offload", one_slot, "slots=1", "slots=2" },
