@@ -219,7 +219,7 @@ static void search_family(struct worker *w, struct family *f)
     f->variants = variants_of(w, &choices.layout, f->settings.offload);
     f->tiles = tiles_of(&w->space, &choices.layout);
     f->depths = f->settings.sharding == SHARDING_FSDP ? w->space.ahead.count : 1;
-    uint64_t size = (uint64_t)(f->variants.count * f->tiles.count * f->depths);
+    uint64_t size = (uint64_t)f->variants.count * (uint64_t)f->tiles.count * (uint64_t)f->depths;
     w->layouts += size;
     if (f->variants.count == 0)
         return;

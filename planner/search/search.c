@@ -255,10 +255,10 @@ int search_run(const struct question *q, const struct search_options *options,
 {
     double start = now_seconds();
     struct search *search = calloc(1, sizeof *search);
-    int rc = search ? search_init(search, q, options) : -1;
+    int rc = -1;
 
     memset(ret, 0, sizeof *ret);
-    if (rc == 0) {
+    if (search && search_init(search, q, options) == 0) {
         run_goals(search, options);
         rc = collect(search, options, ret);
     }
