@@ -36,7 +36,8 @@ void attention_plans_close(struct attention_plans *plans)
 
 bool cuda_attention_planned(const struct attention *a)
 {
-    bool even = a->q_stride % 8 == 0 && a->k_stride % 8 == 0 && a->v_stride % 8 == 0;
+    bool even = a->q_stride % 8 == 0 && a->k_stride % 8 == 0 && a->v_stride % 8 == 0 &&
+                a->key_head_stride % 8 == 0;
     return a->head_dim % 8 == 0 && a->head_dim <= KERNEL_HEAD_MAX && even;
 }
 
@@ -69,7 +70,9 @@ static struct attention_shape shape_of(const struct attention *a)
                                      .k_stride = a->k_stride,
                                      .v_stride = a->v_stride,
                                      .o_stride = (int64_t)a->heads * a->head_dim,
-                                     .lse_stride = a->heads };
+                                     .lse_stride = a->heads,
+                                     .key_head_stride =
+                                         a->key_head_stride ? a->key_head_stride : a->head_dim };
 }
 
 /* The plan of a shape, made when it is first asked for. */
