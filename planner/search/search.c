@@ -303,9 +303,11 @@ int search_worlds(const struct question *q, const struct search_options *options
     struct search_options part_options = *options;
     struct part part = { options, 0, q->gpus };
     struct search_result *one = calloc(1, sizeof *one);
-    int rc = one ? 0 : diag_error(reterr, (struct pos){ 0 }, "out of memory");
+    int rc = 0;
 
     memset(ret, 0, sizeof *ret);
+    if (!one)
+        return diag_error(reterr, (struct pos){ 0 }, "out of memory");
     part_options.fits_only = true;
     part_options.progress = options->progress ? progress_of_part : NULL;
     part_options.context = &part;
