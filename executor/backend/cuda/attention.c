@@ -285,10 +285,11 @@ static struct attention_gradient group_of(const struct attention_gradient *g, in
     struct attention_gradient part = *g;
     int64_t dim = g->forward.head_dim, head = first * (g->forward.heads / g->forward.kv_heads);
     int64_t dq_head_stride = g->dq_head_stride ? g->dq_head_stride : dim;
+    int64_t key_head_stride = g->forward.key_head_stride ? g->forward.key_head_stride : dim;
 
     part.forward.q += head * dim;
-    part.forward.k += first * dim;
-    part.forward.v += first * dim;
+    part.forward.k += first * key_head_stride;
+    part.forward.v += first * key_head_stride;
     part.forward.o += head * dim;
     part.forward.lse += head;
     part.d_o += head * dim;

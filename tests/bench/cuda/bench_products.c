@@ -134,6 +134,15 @@ static int run_attention_by_heads(struct bench *b, const struct operands *o)
     return b->ops->attention(ON, &a, &b->diags);
 }
 
+static int run_backward_by_heads(struct bench *b, const struct operands *o)
+{
+    struct attention_gradient g = b->attention;
+    (void)o;
+    g.forward.k_stride = g.forward.v_stride = g.forward.head_dim;
+    g.forward.key_head_stride = g.forward.tokens * g.forward.head_dim;
+    return b->ops->attention_backward(ON, &g, &b->diags);
+}
+
 static int run_attention_backward(struct bench *b, const struct operands *o)
 {
     (void)o;
@@ -191,6 +200,10 @@ void bench_attention(struct bench *b)
         if (!shapes[i][3])
             bench_measure(b, &by_heads, &o);
         bench_measure(b, &backward, &o);
+        const struct bench_case back = { "backward by heads", shape, 0, 2.5 * work,
+                                         run_backward_by_heads };
+        if (!shapes[i][3])
+            bench_measure(b, &back, &o);
         bench_release(b);
     }
 }
