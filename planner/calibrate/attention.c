@@ -92,7 +92,9 @@ static double best_half(struct groups *g)
         value[i] = misfit(grid[i], g);
         best = value[i] < value[best] ? i : best;
     }
-    if (best == 0 || best == GRID)
+    bool enclosed =
+        best > 0 && best < GRID && value[best] < value[best - 1] && value[best] < value[best + 1];
+    if (!enclosed)
         return grid[best];
     gsl_function function = { misfit, g };
     gsl_min_fminimizer *minimizer = gsl_min_fminimizer_alloc(gsl_min_fminimizer_brent);
