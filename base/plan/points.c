@@ -41,7 +41,7 @@ struct field {
 static const struct field longs[] = { FIELD(m), FIELD(n), FIELD(k), FIELD(tokens) };
 static const struct field ints[] = { FIELD(experts),  FIELD(heads), FIELD(kv_heads),
                                      FIELD(head_dim), FIELD(ranks), FIELD(repeats) };
-static const struct field reals[] = { FIELD(bytes), FIELD(flops), FIELD(seconds) };
+static const struct field reals[] = { FIELD(bytes), FIELD(flops), FIELD(seconds), FIELD(spread) };
 enum {
     LONGS = sizeof longs / sizeof *longs,
     INTS = sizeof ints / sizeof *ints,

@@ -45,6 +45,7 @@ struct point {
     double bytes;   /* read plus written; of a collective, over the wire from or to one rank */
     double flops;   /* 2 m n k; attention causal, backward at 2.5 x the forward's */
     double seconds; /* median; on processors the second fastest */
+    double spread;  /* of its batches, slowest less fastest over seconds */
     int repeats;
 };
 

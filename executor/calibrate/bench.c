@@ -300,6 +300,7 @@ int bench_time(struct bench *b, bench_run *run, void *operation, bool together,
     }
     qsort(seconds, (size_t)rounds, sizeof *seconds, by_value);
     timed.seconds = seconds[quick ? 0 : host ? 1 : rounds / 2];
+    timed.spread = (seconds[rounds - 1] - seconds[0]) / timed.seconds;
     timed.repeats = rounds * runs;
     return bench_add(b, &timed);
 }

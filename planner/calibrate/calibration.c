@@ -68,6 +68,26 @@ const struct calibration_value *calibration_value(const struct calibration *cali
     return NULL;
 }
 
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double calibration_unrest(const struct points *points)
+{
+    size_t count = 0;
+    double *spreads = calloc(points->count + 1, sizeof *spreads);
+    for (size_t i = 0; spreads && i < points->count; i++)
+        if (points->points[i].spread > 0)
+            spreads[count++] = points->points[i].spread;
+    if (count > 0)
+        qsort(spreads, count, sizeof *spreads, by_value);
+    double ret = count > 0 ? spreads[count / 2] : 0;
+    free(spreads);
+    return ret;
+}
+
 int calibration_compute(const struct points *points, const struct hardware *base,
                         struct calibration *ret, struct diag_list *reterr)
 {

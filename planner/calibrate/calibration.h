@@ -36,6 +36,9 @@ struct calibration {
 int calibration_compute(const struct points *points, const struct hardware *base,
                         struct calibration *ret, struct diag_list *reterr);
 
+/* The spread that half of the timed points exceed; 0 where none tells. */
+double calibration_unrest(const struct points *points);
+
 /* NULL: the key was not measured. */
 const struct calibration_value *calibration_value(const struct calibration *calibration,
                                                   const char *key);

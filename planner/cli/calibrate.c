@@ -249,6 +249,20 @@ static int write_hardware(const struct errand *e, const struct calibration_repor
     return ret;
 }
 
+/* Half of the points varying by this much: something else was running. */
+static const double UNREST = 0.2;
+
+static void warn_of_unrest(const struct errand *e, struct diag_list *reterr)
+{
+    double unrest = calibration_unrest(&e->points);
+    if (unrest < UNREST)
+        return;
+    diag_warning(reterr, nowhere,
+                 "half of the times varied by %.0f %% and more: the machine was busy",
+                 100 * unrest);
+    (void)diag_hint(reterr, "measure again when nothing else runs");
+}
+
 static int fit_and_write(struct errand *e, struct diag_list *reterr)
 {
     const struct calibration_report report = {
@@ -260,6 +274,7 @@ static int fit_and_write(struct errand *e, struct diag_list *reterr)
         return EXIT_SYSTEM;
     if (write_hardware(e, &report, reterr) != 0)
         return EXIT_SYSTEM;
+    warn_of_unrest(e, reterr);
     if (options_has(e->options, OPTION_JSON)) {
         json_t *document = report_calibration_json(&report);
         output_json(document);

@@ -63,6 +63,7 @@ static const struct point kinds[] = {
       .ranks = 2,
       .bytes = 5e8,
       .seconds = 1e-3,
+      .spread = 0.25,
       .repeats = 20 },
     { .kind = POINT_HELD, .name = "context", .bytes = 548995072, .repeats = 1 },
 };
@@ -76,6 +77,7 @@ static void assert_same_point(const struct point *p, const struct point *w)
     assert_true(p->experts == w->experts && p->heads == w->heads && p->ranks == w->ranks);
     assert_true(p->kv_heads == w->kv_heads && p->head_dim == w->head_dim);
     assert_true(p->bytes == w->bytes && p->flops == w->flops && p->seconds == w->seconds);
+    assert_true(p->spread == w->spread);
     assert_int_equal(p->repeats, w->repeats);
 }
 

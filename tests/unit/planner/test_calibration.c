@@ -483,6 +483,20 @@ static void peaks_of_another_part_are_told(void **state)
     points_done(&points);
 }
 
+/* Of spreads 1 to 5 per cent the middle one; points that tell none do not count. */
+static void unrest_is_the_middle_spread(void **state)
+{
+    (void)state;
+    begin();
+    assert_true(calibration_unrest(&points) == 0);
+    for (int i = 5; i > 0; i--)
+        add((struct point){ .kind = POINT_COPY, .seconds = 1, .spread = 0.01 * i });
+    for (int i = 0; i < 9; i++)
+        add((struct point){ .kind = POINT_LAUNCH, .seconds = 1 });
+    assert_near(calibration_unrest(&points), 0.03, 1e-12, "of the time");
+    points_done(&points);
+}
+
 static const char base_text[] =
     "name: part\n"
     "gpu: Part 7\n"
@@ -536,6 +550,7 @@ int main(void)
         cmocka_unit_test(published_products_are_met),
         cmocka_unit_test(h200_is_what_its_points_say),
         cmocka_unit_test(peaks_of_another_part_are_told),
+        cmocka_unit_test(unrest_is_the_middle_spread),
         cmocka_unit_test(document_keeps_what_was_not_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
