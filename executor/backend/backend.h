@@ -316,6 +316,12 @@ struct backend_ops {
      * states that take a host long to draw. */
     int (*draw_normal)(struct backend *b, enum stream s, int64_t count, float *to, uint64_t key,
                        uint64_t first, double deviation, struct diag_list *reterr);
+
+    /* zero, which may be done beside what the stream is given next: it is there for what comes
+     * behind await_aside. Both or neither. */
+    int (*zero_aside)(struct backend *b, enum stream s, void *to, uint64_t bytes,
+                      struct diag_list *reterr);
+    int (*await_aside)(struct backend *b, enum stream s, struct diag_list *reterr);
 };
 
 struct backend {

@@ -77,6 +77,7 @@ void transformer_loss(struct transformer *t, struct micro_batch *batch)
     int head = state_head_unit(t->state);
 
     arena_phase(t->state->work->arena, "loss micro-batch %d", batch->index);
+    state_await_gradients(t->state);
     state_unit_begin(t->state, head);
     state_gradient_begin(t->state, head);
     loss_run(t->state, batch, &t->hidden, &t->gradient);

@@ -172,6 +172,8 @@ static const struct backend_ops cuda_ops = {
     .copy_rows = cuda_copy_rows,
     .rows_to_bf16 = cuda_rows_to_bf16,
     .draw_normal = cuda_draw_normal,
+    .zero_aside = cuda_zero_aside,
+    .await_aside = cuda_await_aside,
 };
 
 cudaStream_t backend_cuda_stream(const struct backend *b, enum stream s)

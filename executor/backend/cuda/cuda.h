@@ -109,6 +109,9 @@ bool cuda_attention_planned(const struct attention *a);
 #define CUDA_OP(name, ...)                                                                         \
     int cuda_##name(struct backend *b, enum stream s, __VA_ARGS__, struct diag_list *reterr)
 
+CUDA_OP(zero_aside, void *to, uint64_t bytes);
+int cuda_await_aside(struct backend *b, enum stream s, struct diag_list *reterr);
+
 CUDA_OP(gemm, const struct gemm *g);
 CUDA_OP(expert_gemm, const struct expert_gemm *g);
 

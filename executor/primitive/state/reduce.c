@@ -44,11 +44,22 @@ static struct state_part *part_at(const struct state *state, int i)
 
 void state_zero_gradients(struct state *state)
 {
+    struct work *w = state->work;
+
     for (int i = 0; i < 2 * state->unit_count; i++) {
         struct state_part *part = part_at(state, i);
-        if (part)
-            WORK_OP(state->work, zero, part->gradients.data, part->gradients.bytes);
+        if (part && w->backend->ops->zero_aside)
+            WORK_OP(w, zero_aside, part->gradients.data, part->gradients.bytes);
+        else if (part)
+            WORK_OP(w, zero, part->gradients.data, part->gradients.bytes);
     }
+}
+
+void state_await_gradients(struct state *state)
+{
+    struct work *w = state->work;
+    if (work_runs(w) && w->backend->ops->await_aside)
+        work_note(w, w->backend->ops->await_aside(w->backend, STREAM_COMPUTE, w->errors));
 }
 
 void state_reduce(struct state *state)

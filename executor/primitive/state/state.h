@@ -148,7 +148,9 @@ static inline int state_head_unit(const struct state *state)
     return state->unit_count - 1;
 }
 
+/* At the step's start. Gradients may not be added to before they are awaited. */
 void state_zero_gradients(struct state *state);
+void state_await_gradients(struct state *state);
 void state_micro_batch(struct state *state);
 void state_unit_begin(struct state *state, int unit);
 void state_unit_end(struct state *state);
