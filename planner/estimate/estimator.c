@@ -22,6 +22,7 @@ struct estimator *estimator_open(const struct budget_input *facts)
         memo_init(&e->links, LINKS, sizeof(struct links_key), sizeof(struct links)) == 0 &&
         memo_init(&e->losses, LOSSES, sizeof(struct loss_key), sizeof(struct loss_shared)) == 0 &&
         memo_init(&e->spots, SPOTS, sizeof(struct spots_key), sizeof(struct pipeline_spots)) == 0) {
+        e->bodies.clear_size = offsetof(struct body, kinds);
         e->spots.clear_size = offsetof(struct pipeline_spots, stages);
         return e;
     }

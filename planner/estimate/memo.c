@@ -9,7 +9,7 @@ int memo_init(struct memo *memo, size_t places, size_t key_size, size_t entry_si
     *memo = (struct memo){
         .places = places, .key_size = key_size, .entry_size = entry_size, .clear_size = entry_size
     };
-    memo->entries = calloc(places, entry_size);
+    memo->entries = malloc(places * entry_size); /* zeroed entry by entry, when used */
     memo->used = calloc(places, 1);
     return memo->entries && memo->used ? 0 : -1;
 }

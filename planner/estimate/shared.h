@@ -28,9 +28,10 @@ struct body {
     uint64_t rows[ROW_SETS]; /* received: the point estimate; what the upper estimate is made for */
     uint64_t checkpoint, inputs;
     uint8_t done[ROW_SETS][MIXER_COUNT][FFN_COUNT]; /* bit a mode */
-    struct kind_peak kinds[ROW_SETS][MIXER_COUNT][FFN_COUNT][RESIDENCY_MODES];
+    uint8_t timed[DTYPE_COUNT];                     /* by the dtype of gradients */
     struct residency_half halves[ROW_SETS][RESIDENCY_HALVES];
-    uint8_t timed[DTYPE_COUNT]; /* by the dtype of gradients */
+    /* Filled where `done` and `timed` say so; a new entry is not zeroed from here on. */
+    struct kind_peak kinds[ROW_SETS][MIXER_COUNT][FFN_COUNT][RESIDENCY_MODES];
     struct kind_seconds seconds[DTYPE_COUNT][MIXER_COUNT][FFN_COUNT];
 };
 
