@@ -241,13 +241,29 @@ static double optimizer_seconds(const struct step_terms *t, const struct stage_s
     return device > host ? device : host;
 }
 
+/* Gradients zeroed at the step's start; a device does so beside the forward. */
+static double zeroing_seconds(const struct step_terms *t, const struct stage_sums *stage,
+                              const struct elements *part)
+{
+    double grad = (double)dtype_bytes(t->in->choices->primitives.grad_dtype), forward = 0;
+    double seconds = grad * part->gradients * t->machine->moved_byte;
+    if (t->in->hardware->host)
+        return seconds;
+    for (int mixer = 0; mixer < MIXER_COUNT; mixer++)
+        for (int ffn = 0; ffn < FFN_COUNT; ffn++) {
+            const int *layers = stage->layers[mixer][ffn];
+            if (t->kinds[mixer][ffn])
+                forward += (layers[0] + layers[1]) * t->kinds[mixer][ffn]->forward;
+        }
+    return positive(seconds - forward);
+}
+
 /* What comes once a step: gradients zeroed at its start; reduced, and weights updated, at its end.
  */
 static void end_of_step(const struct step_terms *t, const struct stage_sums *stage,
                         const struct elements *part, double *item)
 {
-    double grad = (double)dtype_bytes(t->in->choices->primitives.grad_dtype);
-    item[TIME_ELEMENTWISE] = grad * part->gradients * t->machine->moved_byte;
+    item[TIME_ELEMENTWISE] = zeroing_seconds(t, stage, part);
     item[TIME_REDUCE] = reduce_seconds(t->in, part);
     item[TIME_OPTIMIZER] = optimizer_seconds(t, stage, part);
 }
