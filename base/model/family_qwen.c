@@ -50,6 +50,20 @@ void family_qwen2_read(struct hf *hf)
     hf->model->gqa.qkv_bias = true;
 }
 
+/* The file's keys of experts are those of Qwen3, and a shared expert behind a scalar gate. */
+void family_qwen2_moe_read(struct hf *hf)
+{
+    struct moe *moe = &hf->model->moe;
+    hf_decoder(hf);
+    hf_experts_qwen(hf);
+    hf->model->gqa.qkv_bias = true;
+    hf_bool(hf, "qkv_bias", &hf->model->gqa.qkv_bias);
+    hf_need(hf, "shared_expert_intermediate_size", 0, &moe->shared_width);
+    moe->shared_gate = moe->shared_width > 0;
+    read_window(hf, false);
+    hf_sparse_layers_qwen(hf);
+}
+
 void family_qwen3_read(struct hf *hf)
 {
     read_dense(hf);

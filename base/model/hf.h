@@ -101,6 +101,7 @@ void family_mistral_read(struct hf *hf);
 void family_mixtral_read(struct hf *hf);
 void family_llama4_read(struct hf *hf);
 void family_qwen2_read(struct hf *hf);
+void family_qwen2_moe_read(struct hf *hf);
 void family_qwen3_read(struct hf *hf);
 void family_qwen3_moe_read(struct hf *hf);
 void family_qwen3_vl_read(struct hf *hf);

@@ -205,6 +205,28 @@ static void biased_attention_and_dense_layers_first(void **state)
     assert_component(&c, COMPONENT_MTP, attention + moe + 2 * 64 + JOIN);
 }
 
+/* Biases on q, k, v; a shared expert of 40 behind a scalar gate; layer 0 dense. */
+static void qwen2_with_experts(void **state)
+{
+    (void)state;
+    struct model model;
+    struct model_counts c;
+    read("qwen2-moe-small.json", &model, &c);
+    assert_component(&c, COMPONENT_ATTENTION, 2 * (GROUPED + 128 + 2 * 64));
+    assert_component(&c, COMPONENT_DENSE_MLP, 3 * 64 * 96);
+    assert_component(&c, COMPONENT_EXPERTS, 8 * 3 * 64 * 48);
+    assert_component(&c, COMPONENT_SHARED_EXPERT, 3 * 64 * 40 + 64);
+    assert_true(!model.moe.normalize_top_k && model.moe.shared_gate);
+}
+
+/* Without text_config and tower it is the same text model. */
+static void llama4_text_alone(void **state)
+{
+    (void)state;
+    assert_int_equal(fixture_total("llama4-flat-small.json", NULL),
+                     fixture_total("llama4-small.json", NULL));
+}
+
 /* Keys 2 x 16, values 4 x 8; gated attention has twice the queries. */
 static void delta_net_in_joint_matrices(void **state)
 {
@@ -433,6 +455,8 @@ int main(void)
         cmocka_unit_test(sinks_and_biases),
         cmocka_unit_test(chunks_and_interleaved_experts),
         cmocka_unit_test(biased_attention_and_dense_layers_first),
+        cmocka_unit_test(qwen2_with_experts),
+        cmocka_unit_test(llama4_text_alone),
         cmocka_unit_test(delta_net_in_joint_matrices),
         cmocka_unit_test(a_tower_that_feeds_deeper_layers),
         cmocka_unit_test(floating_point_operations),

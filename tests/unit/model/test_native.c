@@ -78,6 +78,8 @@ static void hugging_face_models_round_trip(void **state)
         "nemotron-latent-small.json",
         "qwen3-next-small.json",
         "qwen3-vl-small.json",
+        "qwen2-moe-small.json",
+        "llama4-flat-small.json",
     };
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         struct model model;
