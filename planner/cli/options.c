@@ -256,6 +256,12 @@ const struct option_info option_infos[OPTION_COUNT] = {
                         .type = OPTION_FLAG,
                         .in_recipe = true,
                         .help = "also the layouts that no other beats in both time and memory" },
+    [OPTION_JUDGE] = { .name = "judge",
+                       .commands = FOR_PLAN,
+                       .type = OPTION_FLAG,
+                       .in_recipe = true,
+                       .help = "also search every layout with the derived cp, and say how far the "
+                               "derived one is from the best" },
     [OPTION_THREADS] = { .name = "threads",
                          .value = "N",
                          .commands = FOR_LAYOUTS,

@@ -48,6 +48,7 @@ enum option_id {
     OPTION_OBJECTIVE,
     OPTION_TOKENS_OF_TRAINING, /* --tokens */
     OPTION_PARETO,
+    OPTION_JUDGE,
     OPTION_THREADS,
     OPTION_JSON,
     OPTION_OUTPUT,

@@ -24,6 +24,8 @@ int command_plan(const struct options *options, struct diag_list *reterr)
     if (!subject)
         return EXIT_QUESTION;
     const struct prediction *prediction = &subject->prediction;
+    if (options_has(options, OPTION_JUDGE) && subject->answer.derived_over_best < 0)
+        answer_judge(&subject->question, &subject->answer);
     int status = prediction->verdict == VERDICT_DOES_NOT_FIT ? EXIT_NO : EXIT_ANSWERED;
     if (write_plan(options, subject, reterr) != 0)
         status = EXIT_SYSTEM;

@@ -8,7 +8,6 @@
 #include "planner/report/json.h"
 #include "planner/report/search_report.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 struct quest {
@@ -43,17 +42,6 @@ static void options_of(const struct options *options, struct search_options *ret
     };
 }
 
-/* The question with the cp that derivation took by policy. */
-static void narrow(const struct question *q, const struct candidate *derived, struct question *ret)
-{
-    struct diag_list ignored = { .count = 0 };
-    char cp[16];
-    *ret = *q;
-    (void)snprintf(cp, sizeof cp, "%d", derived->choices.layout.cp);
-    if (!choice_is_fixed(&q->fixed, "cp"))
-        (void)choice_set(&ret->fixed, "cp", cp, (struct pos){ 0 }, &ignored);
-}
-
 /* The derived layout against the best among what derivation chooses from: its cp is policy. */
 static int judge_derivation(struct quest *quest, struct diag_list *reterr)
 {
@@ -67,7 +55,7 @@ static int judge_derivation(struct quest *quest, struct diag_list *reterr)
         return diag_error(reterr, (struct pos){ 0 }, "out of memory");
     if (derive(&quest->subject->question, &quest->derived, &ignored) == 0) {
         quest->report.derived = derived;
-        narrow(&quest->subject->question, derived, &q);
+        question_fix_cp(&quest->subject->question, derived->choices.layout.cp, &q);
         if (derived->verdict != VERDICT_DOES_NOT_FIT &&
             search_run(&q, &options, best, reterr) == 0 && best->any)
             quest->report.derived_over_best = best->best.time.seconds / derived->time.seconds;

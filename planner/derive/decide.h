@@ -21,6 +21,7 @@ struct decision {
     int fastest_ep;    /* of those inside the domain */
     double ep_behind_fastest; /* share of the step */
     bool cp_beyond_policy;    /* the policy's takes 3 % more */
+    double over_best;         /* tokens/s over the best of this cp; 0: not searched */
     double searched_gain; /* the search found a layout so much faster than the decisions; 0: none */
     bool cp_for_speed, pp_for_speed, tp_for_speed, tp_saves_recompute;
 };

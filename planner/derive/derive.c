@@ -2,7 +2,9 @@
 #include "base/layout/legality.h"
 #include "planner/derive/neighbour.h"
 #include "planner/derive/reason.h"
+#include "planner/search/search.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -78,6 +80,8 @@ static int answer_question(struct space *space, struct answer *ret, struct diag_
     if (decision.chosen.verdict == VERDICT_DOES_NOT_FIT)
         nearest_write(space, &decision, ret);
     warn(space, &decision.chosen, reterr);
+    if (decision.over_best > 0)
+        ret->derived_over_best = decision.over_best;
     ret->layouts = space->layouts;
     ret->legal = space->legal;
     ret->fitting = space->fitting;
@@ -109,11 +113,18 @@ int derive(const struct question *q, struct answer *ret, struct diag_list *reter
 
 void answer_judge(const struct question *q, struct answer *answer)
 {
-    struct candidate best;
-    double start = now_seconds();
+    const struct search_options options = { .fits_only = true };
+    const struct candidate *derived = &answer->recommended;
+    struct search_result *result = calloc(1, sizeof *result);
+    struct diag_list errors = { .count = 0 };
+    struct question same_cp;
 
-    answer->layouts += search_all(q, &best);
-    answer->search_seconds += now_seconds() - start;
-    if (best.verdict <= answer->recommended.verdict && best.verdict != VERDICT_DOES_NOT_FIT)
-        answer->derived_over_best = best.time.seconds / answer->recommended.time.seconds;
+    question_fix_cp(q, derived->choices.layout.cp, &same_cp);
+    if (result && search_run(&same_cp, &options, result, &errors) == 0) {
+        answer->layouts += (long)result->layouts;
+        answer->search_seconds += result->seconds;
+        if (result->any && derived->verdict == VERDICT_FITS)
+            answer->derived_over_best = result->best.time.seconds / derived->time.seconds;
+    }
+    free(result);
 }

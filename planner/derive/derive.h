@@ -32,6 +32,9 @@ extern const char *const verdict_names[];
 uint64_t question_limit_bytes(const struct question *q);
 uint64_t question_memory_bytes(const struct question *q);
 
+/* The same question with this cp, as if it had been said; where it is said already it stays. */
+void question_fix_cp(const struct question *q, int cp, struct question *ret);
+
 /* With defaults and fixed choices applied; the same for every candidate. */
 int question_micro_batch(const struct question *q);
 int64_t question_global_batch(const struct question *q);
@@ -81,8 +84,9 @@ int derive(const struct question *q, struct answer *ret, struct diag_list *reter
  * those that fit, in *ret (verdict does_not_fit and the smallest peak when none does). */
 long search_all(const struct question *q, struct candidate *ret);
 
-/* Runs search_all and fills derived_over_best, layouts and search_seconds of an answer. derive()
- * does so by itself for small worlds on the host; elsewhere it takes seconds and is asked for. */
+/* Searches every layout with the derived cp, which is policy, and fills derived_over_best, layouts
+ * and search_seconds of an answer. derive() does so by itself for small worlds on the host and for
+ * large ones; elsewhere it takes longer than derivation and is asked for. */
 void answer_judge(const struct question *q, struct answer *answer);
 
 #endif

@@ -43,7 +43,7 @@ void format_primitives(const struct model *model, const struct primitives *p, ch
     size_t used = 0;
     text_append(ret, size, &used, "%s, ", sharding_names[p->sharding]);
     if (p->recompute_layers > 0 && p->recompute != RECOMPUTE_NONE)
-        text_append(ret, size, &used, "%s recompute of %d layers, ", recompute_names[p->recompute],
+        text_append(ret, size, &used, "%s recompute of %d, ", recompute_names[p->recompute],
                     p->recompute_layers);
     else
         text_append(ret, size, &used, "%s recompute, ",
@@ -236,6 +236,16 @@ static void print_others(const struct prediction *prediction, const struct answe
     table_done(&table);
 }
 
+static void print_judged(const struct answer *answer, FILE *out)
+{
+    char layouts[32];
+    if (answer->derived_over_best < 0)
+        return;
+    units_format_count(layouts, sizeof layouts, (uint64_t)answer->layouts);
+    (void)fprintf(out, "%-*s%.1f %% of the speed of the best of %s layouts with this cp\n",
+                  TEXT_MARGIN, "judged", 100 * answer->derived_over_best, layouts);
+}
+
 void report_plan_text(const struct prediction *prediction, const struct answer *answer,
                       struct text_style style)
 {
@@ -250,6 +260,7 @@ void report_plan_text(const struct prediction *prediction, const struct answer *
     print_memory(prediction, out);
     print_step(&prediction->time, out);
     print_others(prediction, answer, out);
+    print_judged(answer, out);
     (void)fprintf(out,
                   "%-*srankfit plan ... -o plan.yaml; rankfit budget plan.yaml; rankfit run "
                   "plan.yaml\n",
