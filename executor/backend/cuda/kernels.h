@@ -88,10 +88,12 @@ cudaError_t kernel_gather_rows(cudaStream_t stream, int64_t rows, int64_t width,
 cudaError_t kernel_combine_rows(cudaStream_t stream, int64_t rows, int times, int64_t width,
                                 const uint16_t *from, const int32_t *map, const uint16_t *base,
                                 uint16_t *to, const float *values, float *to_values);
-/* d_table[ids[r]] += dy[r], rows of one token summed in fp32 in their order and added once. */
+/* d_table[ids[r]] += dy[r], rows of one token summed in fp32 in their order and added once. ids are
+ * not negative, rows at most 2^29; scratch: kernel_embed_backward_bytes. */
+uint64_t kernel_embed_backward_bytes(int64_t rows);
 cudaError_t kernel_embed_backward(cudaStream_t stream, int64_t rows, int64_t width,
                                   const int32_t *ids, const uint16_t *dy, void *d_table,
-                                  bool is_float);
+                                  bool is_float, void *scratch);
 
 /* Any vocab. losses: double [rows] scratch; *loss_sum (device) += their sum. *bad (device) becomes
  * the row + 1 of a target at or beyond vocab. */

@@ -1,6 +1,9 @@
 #include "executor/backend/cuda/cuda.h"
 #include "executor/backend/cuda/kernels.h"
 
+/* Rows of the embedding's gradient whose table fits into the scratch; more go in turn. */
+enum { EMBED_ROWS = 1 << 18 };
+
 int cuda_scatter_rows(struct backend *b, enum stream s, int64_t rows, int top_k, int64_t width,
                       const bf16 *from, const int32_t *slots, bf16 *to, const float *row_values,
                       float *to_values, struct diag_list *reterr)
@@ -63,13 +66,21 @@ int cuda_embed_backward(struct backend *b, enum stream s, int64_t rows, int64_t 
                         const int32_t *ids, const bf16 *dy, void *d_table, enum dtype grad_type,
                         struct diag_list *reterr)
 {
-    const struct cuda *c = (const struct cuda *)b;
+    struct cuda *c = (struct cuda *)b;
     const void *const pointers[] = { dy };
     if (cuda_check_rows("embedding backward", width, pointers, 1, reterr) != 0)
         return -1;
-    return cuda_check(kernel_embed_backward(c->streams[s], rows, width, ids, dy, d_table,
-                                            grad_type == DTYPE_FP32),
-                      "embedding backward", reterr);
+    for (int64_t row = 0; row < rows; row += EMBED_ROWS) {
+        int64_t count = rows - row < EMBED_ROWS ? rows - row : EMBED_ROWS;
+        void *scratch =
+            cuda_scratch(c, s, kernel_embed_backward_bytes(count), "embedding backward", reterr);
+        if (!scratch || cuda_check(kernel_embed_backward(c->streams[s], count, width, ids + row,
+                                                         dy + row * width, d_table,
+                                                         grad_type == DTYPE_FP32, scratch),
+                                   "embedding backward", reterr) != 0)
+            return -1;
+    }
+    return 0;
 }
 
 int cuda_copy_rows(struct backend *b, enum stream s, int64_t rows, int64_t width, const bf16 *from,

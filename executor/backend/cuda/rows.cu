@@ -111,76 +111,6 @@ __global__ void __launch_bounds__(THREADS)
         to_values[row * times + j] = values[slots[j]];
 }
 
-/* Ids looked at by a thread before its block meets, THREADS apart. */
-constexpr int LOOKED = 8;
-
-/* Bit u: the id at first + u * THREADS + thread, if below last, is `id`. */
-__device__ __forceinline__ unsigned equal_ids(const int32_t *ids, int64_t first, int64_t last,
-                                              int32_t id)
-{
-    unsigned flags = 0;
-#pragma unroll
-    for (int u = 0; u < LOOKED; u++) {
-        int64_t at = first + u * THREADS + threadIdx.x;
-        flags |= at < last && ids[at] == id ? 1u << u : 0u;
-    }
-    return flags;
-}
-
-/* Lists, in order, first + thread of the threads whose `equal` holds; returns how many. */
-__device__ int list_equal(bool equal, int64_t first, int64_t *found)
-{
-    __shared__ int counts[ROWS];
-    int warp = static_cast<int>(threadIdx.x) / WARP, lane = static_cast<int>(threadIdx.x) % WARP;
-    unsigned mask = __ballot_sync(EVERY_LANE, equal);
-    __syncthreads();
-    if (lane == 0)
-        counts[warp] = __popc(mask);
-    __syncthreads();
-    int before = 0, total = 0;
-    for (int w = 0; w < ROWS; w++) {
-        before += w < warp ? counts[w] : 0;
-        total += counts[w];
-    }
-    if (equal)
-        found[before + __popc(mask & ((1u << lane) - 1u))] = first + threadIdx.x;
-    __syncthreads();
-    return total;
-}
-
-/* The block of a token's first row finds the token's other rows in order and sums them; blocks of
- * later rows have nothing to do. */
-__global__ void __launch_bounds__(THREADS)
-    embed_backward(int64_t rows, int64_t width, const int32_t *ids, const uint16_t *dy,
-                   void *d_table, bool is_float)
-{
-    __shared__ int64_t found[THREADS];
-    constexpr int64_t step = LOOKED * THREADS;
-    int64_t row = blockIdx.x;
-    int32_t id = ids[row];
-    for (int64_t at = 0; at < row; at += step)
-        if (__syncthreads_or(static_cast<int>(equal_ids(ids, at, row, id))))
-            return;
-    for (int64_t start = 0; start < width; start += THREADS * 8) {
-        int64_t column = start + threadIdx.x * 8;
-        float sums[8] = {};
-        for (int64_t at = row; at < rows; at += step) {
-            unsigned flags = equal_ids(ids, at, rows, id);
-            if (!__syncthreads_or(static_cast<int>(flags)))
-                continue;
-            for (int u = 0; u < LOOKED; u++) {
-                int count = list_equal(flags >> u & 1u, at + u * THREADS, found);
-                for (int i = 0; i < count && column < width; i++)
-                    add_vector(load_vector(dy + found[i] * width + column), sums);
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            if (column < width)
-                add_typed(d_table, is_float, id * width + column + i, sums[i]);
-    }
-}
-
 unsigned blocks_of(int64_t rows)
 {
     return static_cast<unsigned>((rows + ROWS - 1) / ROWS);
@@ -218,16 +148,5 @@ cudaError_t kernel_combine_rows(cudaStream_t stream, int64_t rows, int times, in
         return cudaSuccess;
     combine_rows<<<blocks_of(rows), THREADS, 0, stream>>>(rows, times, width, from, map, base, to,
                                                           values, to_values);
-    return cudaGetLastError();
-}
-
-cudaError_t kernel_embed_backward(cudaStream_t stream, int64_t rows, int64_t width,
-                                  const int32_t *ids, const uint16_t *dy, void *d_table,
-                                  bool is_float)
-{
-    if (rows == 0)
-        return cudaSuccess;
-    embed_backward<<<static_cast<unsigned>(rows), THREADS, 0, stream>>>(rows, width, ids, dy,
-                                                                        d_table, is_float);
     return cudaGetLastError();
 }
