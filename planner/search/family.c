@@ -3,10 +3,9 @@
  * - shard widths where nothing is sharded, what runs ahead where nothing is gathered;
  * - a factorization whose layers alone, kept and without any collective of state, take longer than
  *   the best (every other item of a step is at least 0);
- * - a family (one sharding, width, loss, offload) whose fastest member takes longer than the best:
- *   that which keeps all layers, has the largest tiles and runs furthest ahead. A replay adds
- *   r and hides at most r more of a reduction; a larger tile reads the head's weights less often; a
- *   gather ahead leaves exposed what it left before or less;
+ * - a family (one sharding, width, loss, offload) whose fastest members take longer than the best:
+ *   those which keep all layers and have the largest tiles, whatever runs ahead. A replay adds r
+ *   and hides at most r more of a reduction; a larger tile reads the head's weights less often;
  * - a family whose floor exceeds the limit: state, communicators, checkpoints, inputs and the loss
  *   are there whatever is recomputed and gathered ahead;
  * - in a family the layouts that recompute more than the first that fits: they take no less time.
@@ -210,6 +209,19 @@ static void search_variants(struct worker *w, const struct family *f, int tile, 
     }
 }
 
+/* Of the members that keep most and have the largest tiles. */
+static double least_seconds(struct worker *w, const struct family *f)
+{
+    double least = 0;
+    for (int ahead = 0; ahead < f->depths; ahead++) {
+        struct choices choices;
+        complete(w, f, 0, ahead, 0, &choices);
+        double seconds = seconds_of(w, &choices);
+        least = ahead == 0 || seconds < least ? seconds : least;
+    }
+    return least;
+}
+
 static void search_family(struct worker *w, struct family *f)
 {
     struct choices choices;
@@ -230,8 +242,7 @@ static void search_family(struct worker *w, struct family *f)
     uint64_t floor = estimator_floor(w->estimator, &choices);
     if (is_hopeless(w, 0, floor))
         return;
-    complete(w, f, 0, 0, 0, &choices);
-    if (is_hopeless(w, seconds_of(w, &choices), floor))
+    if (is_hopeless(w, least_seconds(w, f), floor))
         return;
     for (int tile = 0; tile < f->tiles.count; tile++)
         for (int ahead = 0; ahead < f->depths; ahead++)

@@ -196,9 +196,54 @@ static void peaks_and_seconds_are_those_of_the_whole_walk(void **state)
     }
 }
 
+static double seconds_of(const struct choices *choices)
+{
+    struct budget_input in = s.in;
+    struct step_time time;
+    in.choices = choices;
+    step_time_compute(&in, &time);
+    return time.seconds;
+}
+
+/* Rounding apart. */
+static void assert_no_less(double longer, double shorter, const char *what)
+{
+    if (longer < shorter * (1 - 1e-12))
+        fail_msg("%s: %.17g s is less than %.17g s", what, longer, shorter);
+}
+
+/* What searches skip rests on these orders of step times. */
+static void recompute_and_tiles_take_time_in_order(void **state)
+{
+    struct choices c;
+    struct primitives *p = &c.primitives;
+    uint64_t seed = 23;
+    (void)state;
+    for (int round = 0; round < 600; round++) {
+        draw_question(&seed);
+        s.hardware.gather_contention = pick(&seed, 0, 3) / 10.0;
+        draw_layout(&seed, &c);
+        double before = 0;
+        p->recompute = RECOMPUTE_FULL;
+        p->offload = 0;
+        for (p->recompute_layers = 0; p->recompute_layers <= s.model.layers;
+             p->recompute_layers++) {
+            double now = seconds_of(&c);
+            assert_no_less(now, before, "one more layer recomputed");
+            before = now;
+        }
+        p->recompute_layers = RECOMPUTE_ALL_LAYERS;
+        p->loss_tile_tokens = 4096;
+        before = seconds_of(&c);
+        for (; p->loss_tile_tokens >= 256; p->loss_tile_tokens /= 2)
+            assert_no_less(seconds_of(&c), before, "a smaller tile");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recompute_and_tiles_take_time_in_order),
         cmocka_unit_test(peaks_and_seconds_are_those_of_the_whole_walk),
     };
     return cmocka_run_group_tests_name("estimator", tests, NULL, NULL);
