@@ -3,19 +3,6 @@
 
 #include <string.h>
 
-/* By class, so that a kind's unit is that of the model's first layer of the kind. */
-static const struct unit_shared *first_of(const struct estimator *e, const struct units *units,
-                                          enum mixer mixer, enum ffn ffn)
-{
-    const struct model *m = e->in.model;
-    for (int c = 0; c < e->classes.count; c++) {
-        int layer = e->classes.layer[c];
-        if (m->layer_mixer[layer] == mixer && m->layer_ffn[layer] == ffn)
-            return &units->layer[c];
-    }
-    return NULL;
-}
-
 static void time_kinds(struct estimator *e, struct body *body, enum dtype dtype)
 {
     const struct model *m = e->in.model;
@@ -40,14 +27,15 @@ void shared_terms(struct estimator *e, struct body *body, const struct units *un
     ret->loss = &loss->pass;
     ret->embedding = units->embedding.seconds;
     ret->head = units->head.seconds;
-    for (int mixer = 0; mixer < MIXER_COUNT; mixer++)
-        for (int ffn = 0; ffn < FFN_COUNT; ffn++) {
-            const struct unit_shared *unit = first_of(e, units, (enum mixer)mixer, (enum ffn)ffn);
-            if (!unit)
-                continue;
-            ret->kinds[mixer][ffn] = &body->seconds[dtype][mixer][ffn];
-            ret->units[mixer][ffn] = unit->seconds;
-        }
+    /* A kind's unit is that of the model's first layer of the kind; classes are in that order. */
+    for (int c = 0; c < e->classes.count; c++) {
+        int mixer = e->in.model->layer_mixer[e->classes.layer[c]];
+        int ffn = e->in.model->layer_ffn[e->classes.layer[c]];
+        if (ret->kinds[mixer][ffn])
+            continue;
+        ret->kinds[mixer][ffn] = &body->seconds[dtype][mixer][ffn];
+        ret->units[mixer][ffn] = units->layer[c].seconds;
+    }
 }
 
 void stage_sums_of(const struct estimator *e, const struct units *units,
