@@ -264,7 +264,7 @@ const struct option_info option_infos[OPTION_COUNT] = {
                                "derived one is from the best" },
     [OPTION_THREADS] = { .name = "threads",
                          .value = "N",
-                         .commands = FOR_LAYOUTS,
+                         .commands = FOR_SEARCH,
                          .type = OPTION_NUMBER,
                          .in_recipe = true,
                          .min = 1,

@@ -37,7 +37,7 @@ static void options_of(const struct options *options, struct search_options *ret
     *ret = (struct search_options){
         .objective = (enum objective)option_row(options, OPTION_OBJECTIVE, OBJECTIVE_THROUGHPUT),
         .threads = (int)option_number(options, OPTION_THREADS, 0),
-        .everything = !options_has(options, OPTION_MICRO_BATCH),
+        .everything = true,
         .front = options_has(options, OPTION_PARETO),
     };
 }
@@ -125,6 +125,16 @@ static int answer(const struct options *options, struct quest *quest, struct dia
     return result->any && result->best.verdict != VERDICT_DOES_NOT_FIT ? EXIT_ANSWERED : EXIT_NO;
 }
 
+/* A micro-batch that was said is no other. */
+static void fix_micro_batch(const struct options *options, struct question *question)
+{
+    struct diag_list ignored = { .count = 0 };
+    if (options_has(options, OPTION_MICRO_BATCH) &&
+        !choice_is_fixed(&question->fixed, "micro_batch"))
+        (void)choice_set(&question->fixed, "micro_batch", options->value[OPTION_MICRO_BATCH],
+                         options->at[OPTION_MICRO_BATCH], &ignored);
+}
+
 static int check_tokens(const struct options *options, enum objective objective,
                         struct diag_list *reterr)
 {
@@ -146,8 +156,10 @@ int command_search(const struct options *options, struct diag_list *reterr)
     int status = EXIT_QUESTION;
     options_of(options, &quest->options);
     quest->subject = subject_open_question(options, reterr);
-    if (check_tokens(options, quest->options.objective, reterr) == 0 && quest->subject)
+    if (check_tokens(options, quest->options.objective, reterr) == 0 && quest->subject) {
+        fix_micro_batch(options, &quest->subject->question);
         status = answer(options, quest, reterr);
+    }
     subject_free(quest->subject);
     free(quest);
     return status;

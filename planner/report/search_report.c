@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "planner/report/assumptions.h"
 #include "planner/report/json.h"
 #include "planner/report/table.h"
 
@@ -26,7 +27,7 @@ static void print_hours(const struct search_report *report, FILE *out)
     units_format_count(gpu_hours, sizeof gpu_hours, (uint64_t)llround(spent));
     units_format_count(hours, sizeof hours, (uint64_t)llround(spent / r->gpus));
     (void)fprintf(out, "%-*s%g tokens take %s hours on %d GPUs, %s GPU-hours\n", TEXT_MARGIN,
-                  "training", report->tokens, hours, r->gpus, gpu_hours);
+                  "hours", report->tokens, hours, r->gpus, gpu_hours);
 }
 
 static void print_candidate(const struct model *model, const struct candidate *c,
@@ -99,9 +100,9 @@ static void print_searched(const struct search_result *r, FILE *out)
     units_format_count(layouts, sizeof layouts, r->layouts);
     units_format_count(judged, sizeof judged, r->judged);
     (void)fprintf(out,
-                  "%-*s%s layouts in %.2f s: %s judged, the others proved to be no better, too "
+                  "%-*sat %s layouts in %.2f s: %s judged, the others proved to be no better, too "
                   "large or illegal\n",
-                  TEXT_MARGIN, "searched", layouts, r->seconds, judged);
+                  TEXT_MARGIN, "looked", layouts, r->seconds, judged);
 }
 
 void report_search_text(const struct search_report *report, struct text_style style)
@@ -173,6 +174,8 @@ json_t *report_search_json(const struct search_report *report)
                         report->derived ? report_candidate_json(input, report->derived)
                                         : json_null());
     json_object_set_new(ret, "training", training_json(report));
+    if (r->any)
+        json_object_set_new(ret, "assumptions", report_assumptions_json(report->prediction));
     for (int i = 0; i < r->front_count; i++)
         json_array_append_new(front, report_candidate_json(input, &r->front[i]));
     json_object_set_new(ret, "pareto", front);
