@@ -1,0 +1,179 @@
+/* Today's predictions of a step's time against those that were measured on H200s
+ * (tests/data/measured: plan and measurement of each run). The plan's machine is replaced by the
+ * hardware file of today, whose figures `rankfit calibrate` measured operation by operation and
+ * none of which comes from these runs; routed rows are those measured. Of a run the median of its
+ * steps counts, the first left out: libraries choose their kernels in it. */
+#include "planner/report/prediction.h"
+
+#include <dirent.h>
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { LEAST_ROWS = 50, MOST_STEPS = 64 };
+
+static const double bound = 0.10, mean_bound = 0.05;
+
+/* The part of a stored row as a file of its own, which the readers take. */
+static void write_part(const json_t *row, const char *key, char *ret_path, size_t size)
+{
+    (void)snprintf(ret_path, size, "/tmp/rankfit-row-XXXXXX");
+    int file = mkstemp(ret_path);
+    assert_true(file >= 0);
+    assert_int_equal(json_dumpfd(json_object_get(row, key), file, JSON_COMPACT), 0);
+    assert_int_equal(close(file), 0);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median_step(const struct measured_rank *rank)
+{
+    double steps[MOST_STEPS];
+    size_t count = 0;
+    for (size_t i = 1; i < rank->steps && count < MOST_STEPS; i++)
+        steps[count++] = rank->step_seconds[i];
+    assert_true(count > 0);
+    qsort(steps, count, sizeof *steps, by_value);
+    return (steps[(count - 1) / 2] + steps[count / 2]) / 2;
+}
+
+static double rows_of(const struct measured_rank *rank)
+{
+    double sum = 0;
+    for (size_t i = 0; i < rank->routed_count; i++)
+        sum += (double)rank->routed[i].rows_received;
+    return sum;
+}
+
+/* The rank that receives the most paces the others. */
+static const struct measured_rank *busiest(const struct measurement *measurement)
+{
+    const struct measured_rank *ret = &measurement->ranks[0];
+    for (size_t i = 1; i < measurement->rank_count; i++)
+        if (rows_of(&measurement->ranks[i]) > rows_of(ret))
+            ret = &measurement->ranks[i];
+    return ret;
+}
+
+static void print_row(const char *name, const struct step_time *time, double measured)
+{
+    printf("  %-28s %8.1f ms  predicted %8.1f  %+5.1f %% |", name, 1e3 * measured,
+           1e3 * time->seconds, 100 * (time->seconds / measured - 1));
+    for (int i = 0; i < TIME_ITEM_COUNT; i++)
+        if (time->item_seconds[i] >= 0.01 * time->seconds)
+            printf(" %s %.1f", time_item_names[i], 1e3 * time->item_seconds[i]);
+    printf("\n");
+}
+
+/* The machine as one knew it before calls, launches, operands and clocks were measured. */
+static void forget_fine_keys(struct hardware *hardware)
+{
+    static const double none = 0;
+    for (size_t i = 0; i < hardware_key_count; i++)
+        if (hardware_keys[i].fine)
+            memcpy((char *)hardware + hardware_keys[i].offset, &none, sizeof none);
+}
+
+/* The relative error. */
+static double check_row(const char *directory, const char *name, bool fine)
+{
+    static struct prediction prediction;
+    char path[1024], plan[64], measured[64];
+    struct measurement measurement = { .rank_count = 0 };
+    struct diag_list errors = { 0 };
+    struct step_time time;
+    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
+    json_t *row = json_load_file(path, 0, NULL);
+    assert_non_null(row);
+    write_part(row, "plan", plan, sizeof plan);
+    write_part(row, "measurement", measured, sizeof measured);
+    json_decref(row);
+    int status = plan_load(plan, &prediction.plan, &errors);
+    status |= measurement_load(measured, &measurement, &errors);
+    status |= hardware_load(prediction.plan.hardware.name, &prediction.plan.hardware, &errors);
+    (void)unlink(plan);
+    (void)unlink(measured);
+    diag_list_print(stderr, &errors);
+    assert_int_equal(status, 0);
+    if (!fine)
+        forget_fine_keys(&prediction.plan.hardware);
+    prediction_compute(&prediction);
+    struct budget_input in = prediction.input;
+    in.measured = busiest(&measurement);
+    step_time_compute(&in, &time);
+    double seconds = median_step(&measurement.ranks[0]);
+    if (fine)
+        print_row(name, &time, seconds);
+    measurement_done(&measurement);
+    return time.seconds / seconds - 1;
+}
+
+struct summary {
+    int rows, beyond;
+    double sum; /* of relative errors, without their signs */
+};
+
+static void check_rows(bool fine, struct summary *ret)
+{
+    char directory[900];
+    struct dirent **names;
+    const char *root = getenv("RANKFIT_DATA");
+    assert_non_null(root);
+    (void)snprintf(directory, sizeof directory, "%s/tests/data/measured", root);
+    *ret = (struct summary){ 0 };
+    int count = scandir(directory, &names, NULL, alphasort);
+    for (int i = 0; i < count; i++) {
+        if (strstr(names[i]->d_name, ".json")) {
+            double error = fabs(check_row(directory, names[i]->d_name, fine));
+            ret->beyond += error > bound;
+            ret->sum += error;
+            ret->rows++;
+        }
+        free(names[i]);
+    }
+    if (count >= 0)
+        free(names);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    struct summary s;
+    check_rows(true, &s);
+    printf("  mean of %d rows: %.1f %%, %d beyond %.0f %%\n", s.rows, 100 * s.sum / s.rows,
+           s.beyond, 100 * bound);
+    assert_true(s.rows >= LEAST_ROWS);
+    assert_int_equal(s.beyond, 0);
+    assert_true(s.sum / s.rows <= mean_bound);
+}
+
+/* What is not measured is missed: the bounds are no formality. */
+static void test_it_takes_fine_keys(void **state)
+{
+    (void)state;
+    struct summary s;
+    check_rows(false, &s);
+    printf("  without the fine keys: %.1f %%, %d beyond %.0f %%\n", 100 * s.sum / s.rows, s.beyond,
+           100 * bound);
+    assert_true(s.beyond > 0);
+    assert_true(s.sum / s.rows > mean_bound);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows),
+                                        cmocka_unit_test(test_it_takes_fine_keys) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
