@@ -49,16 +49,22 @@ static void set_workspace(struct backend *b, void *workspace)
     (void)b, (void)workspace;
 }
 
+/* Of all KV heads at once, cut into the fewest equal groups that leave at most 512 MiB each. */
 static uint64_t attention_workspace_bytes(const struct backend *b, const struct attention *a)
 {
     (void)b;
-    uint64_t sequences = (uint64_t)a->sequences, width = (uint64_t)a->heads * (uint64_t)a->head_dim;
+    uint64_t sequences = (uint64_t)a->sequences, heads = (uint64_t)a->kv_heads;
+    uint64_t width = (uint64_t)a->heads * (uint64_t)a->head_dim, groups = 1;
     uint64_t queries = sequences * (uint64_t)a->tokens;
     uint64_t keys = a->key_tokens ? sequences * (uint64_t)a->key_tokens : queries;
-    uint64_t ret = 4 * width * queries + 256;
+    uint64_t whole = 4 * width * queries;
     if (a->kv_heads < a->heads)
-        ret += 4 * width * keys;
-    return keys > queries ? ret + 4 * keys * (uint64_t)a->kv_heads * (uint64_t)a->head_dim : ret;
+        whole += 4 * width * keys;
+    if (keys > queries)
+        whole += 4 * keys * heads * (uint64_t)a->head_dim;
+    while (groups < heads && (heads % groups != 0 || whole > groups * (UINT64_C(512) << 20)))
+        groups++;
+    return whole / groups + 256;
 }
 
 static int zero(struct backend *b, enum stream s, void *to, uint64_t bytes,
