@@ -65,8 +65,6 @@ struct attention {
     bf16 *o;    /* [rows, heads * head_dim] */
     float *lse; /* [rows, heads] */
     int64_t key_tokens, first_query, run_stride;
-    /* Elements between the heads of k, and of v; 0: head_dim, heads beside each other. Forward. */
-    int64_t key_head_stride;
 };
 struct attention_gradient {
     struct attention forward; /* o and lse as the forward left them */
@@ -99,10 +97,6 @@ struct rope {
     /* When run_tokens > 0, the `tokens` rows of a sequence are two runs of run_tokens, and row i of
      * run j is at position run_first[j] + i (the halves that zig-zag order gives a rank). */
     int64_t run_tokens, run_first[2];
-    /* When v is not NULL, k is written head by head, each with its dense rows, and so is v: the
-     * values, from column v_offset of a row, as they are. Forward only. */
-    bf16 *v;
-    int64_t v_offset;
 };
 struct rope_gradient {
     struct rope forward;     /* q, k unused */

@@ -19,14 +19,10 @@ static const struct shape host_shapes[] = {
     { 4, 2, 64, 1024 }, { 4, 2, 256, 128 }, { 4, 2, 256, 512 },
 };
 
-/* As a layer calls it: keys and values head by head. */
 static int run_forward(struct bench *b, void *operation)
 {
     const struct attention_gradient *g = operation;
-    struct attention a = g->forward;
-    a.k_stride = a.v_stride = a.head_dim;
-    a.key_head_stride = a.tokens * a.head_dim;
-    return b->ops->attention(b->backend, STREAM_COMPUTE, &a, b->errors);
+    return b->ops->attention(b->backend, STREAM_COMPUTE, &g->forward, b->errors);
 }
 
 static int run_backward(struct bench *b, void *operation)

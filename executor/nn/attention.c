@@ -99,23 +99,7 @@ static struct buffer take(const struct layer_call *call, enum owner owner, int64
     return work_take_tensor(call->state->work, owner, call->batch->tokens, width, element_bytes);
 }
 
-/* a3 where no keys travel: keys and values head by head, which attention's forward reads faster. */
-static void rotate_by_heads(const struct layer_call *call, struct buffer *ret_q,
-                            struct context_keys *ret_keys)
-{
-    struct work *w = call->state->work;
-    const struct widths n = widths_of(call);
-    *ret_q = take(call, OWNER_LAYER, n.query, sizeof(bf16));
-    struct buffer k = take(call, OWNER_LAYER, n.kv, sizeof(bf16));
-    struct buffer v = take(call, OWNER_LAYER, n.kv, sizeof(bf16));
-    struct rope rope = rope_of(call, ret_q->data, k.data);
-    rope.v = v.data;
-    rope.v_offset = n.v_offset;
-    WORK_OP(w, rope, &rope);
-    context_keep(w, call->batch, &k, &v, ret_keys);
-}
-
-/* a3 otherwise, and c4 again; then the keys of whole sequences. */
+/* a3, and c4 again; then the keys of whole sequences. */
 static void rotate(const struct layer_call *call, struct buffer *ret_q,
                    struct context_keys *ret_keys)
 {
@@ -154,10 +138,7 @@ static void attend(const struct layer_call *call, enum owner owner)
     struct context_keys keys;
     struct buffer q;
 
-    if (context_gathers(w))
-        rotate(call, &q, &keys);
-    else
-        rotate_by_heads(call, &q, &keys);
+    rotate(call, &q, &keys);
     s->o = take(call, owner, widths_of(call).query, sizeof(bf16));
     s->lse = take(call, owner, layer_model(call)->gqa.heads, sizeof(float));
     const struct attention attention = attention_of(call, q.data);

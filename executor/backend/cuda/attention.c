@@ -36,8 +36,7 @@ void attention_plans_close(struct attention_plans *plans)
 
 bool cuda_attention_planned(const struct attention *a)
 {
-    bool even = a->q_stride % 8 == 0 && a->k_stride % 8 == 0 && a->v_stride % 8 == 0 &&
-                a->key_head_stride % 8 == 0;
+    bool even = a->q_stride % 8 == 0 && a->k_stride % 8 == 0 && a->v_stride % 8 == 0;
     return a->head_dim % 8 == 0 && a->head_dim <= KERNEL_HEAD_MAX && even;
 }
 
@@ -70,9 +69,7 @@ static struct attention_shape shape_of(const struct attention *a)
                                      .k_stride = a->k_stride,
                                      .v_stride = a->v_stride,
                                      .o_stride = (int64_t)a->heads * a->head_dim,
-                                     .lse_stride = a->heads,
-                                     .key_head_stride =
-                                         a->key_head_stride ? a->key_head_stride : a->head_dim };
+                                     .lse_stride = a->heads };
 }
 
 /* The plan of a shape, made when it is first asked for. */
@@ -285,11 +282,10 @@ static struct attention_gradient group_of(const struct attention_gradient *g, in
     struct attention_gradient part = *g;
     int64_t dim = g->forward.head_dim, head = first * (g->forward.heads / g->forward.kv_heads);
     int64_t dq_head_stride = g->dq_head_stride ? g->dq_head_stride : dim;
-    int64_t key_head_stride = g->forward.key_head_stride ? g->forward.key_head_stride : dim;
 
     part.forward.q += head * dim;
-    part.forward.k += first * key_head_stride;
-    part.forward.v += first * key_head_stride;
+    part.forward.k += first * dim;
+    part.forward.v += first * dim;
     part.forward.o += head * dim;
     part.forward.lse += head;
     part.d_o += head * dim;

@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(THREADS) forward(const __grid_constant__ args 
         return;
     int64_t row = p.sequence * a.run_stride + p.at, start = p.sequence * a.keys;
     int64_t column = static_cast<int64_t>(p.head) * a.head_dim;
-    int64_t kv = p.head / (a.heads / a.kv_heads) * a.key_head_stride;
+    int64_t kv = static_cast<int64_t>(p.head / (a.heads / a.kv_heads)) * a.head_dim;
     float q[VALUES], sums[VALUES] = {}, largest = -INFINITY, total = 0;
     load_row(a.q + row * a.q_stride + column, a.head_dim, q);
     for (int64_t key = first_key(a, p.at); key < last_key(a, p.at); key++) {

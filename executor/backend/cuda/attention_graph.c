@@ -11,11 +11,10 @@ static struct graph_shape query_heads(const struct attention_shape *a, int64_t s
                                  { a->query_rows * stride, head_stride, stride, 1 } };
 }
 
-static struct graph_shape key_heads(const struct attention_shape *a, int64_t stride,
-                                    int64_t head_stride)
+static struct graph_shape key_heads(const struct attention_shape *a, int64_t stride)
 {
     return (struct graph_shape){ { a->sequences, a->kv_heads, a->keys, a->head_dim },
-                                 { a->key_rows * stride, head_stride, stride, 1 } };
+                                 { a->key_rows * stride, a->head_dim, stride, 1 } };
 }
 
 static struct graph_shape output_heads(const struct attention_shape *a)
@@ -127,7 +126,7 @@ void attention_graph_forward(struct graph *g, const struct attention_shape *a)
     cudnnBackendDescriptor_t q =
         graph_tensor(g, ATTENTION_Q, BF16, query_heads(a, a->q_stride, a->head_dim));
     cudnnBackendDescriptor_t k =
-        graph_tensor(g, ATTENTION_K, BF16, turned(key_heads(a, a->k_stride, a->key_head_stride)));
+        graph_tensor(g, ATTENTION_K, BF16, turned(key_heads(a, a->k_stride)));
     cudnnBackendDescriptor_t s =
         masked(g, a, scaled_scores(g, a, q, k, graph_value(g, ATTENTION_SCALE, FP32)));
 
@@ -142,8 +141,7 @@ void attention_graph_forward(struct graph *g, const struct attention_shape *a)
     cudnnBackendDescriptor_t probs = graph_inner(g, BF16, scores);
     graph_pointwise(g, CUDNN_POINTWISE_DIV, FP32, s, sum, NULL, probs);
 
-    cudnnBackendDescriptor_t v =
-        graph_tensor(g, ATTENTION_V, BF16, key_heads(a, a->v_stride, a->key_head_stride));
+    cudnnBackendDescriptor_t v = graph_tensor(g, ATTENTION_V, BF16, key_heads(a, a->v_stride));
     struct graph_shape o = output_heads(a);
     graph_matmul(g, probs, v, graph_tensor(g, ATTENTION_O, BF16, o));
 }
@@ -155,7 +153,7 @@ static void key_gradient(struct graph *g, const struct attention_shape *a,
 {
     cudnnBackendDescriptor_t from_t = graph_inner(g, BF16, turned(scores_of(a)));
     graph_reshape(g, from, from_t);
-    cudnnBackendDescriptor_t to = graph_tensor(g, id, BF16, key_heads(a, stride, a->head_dim));
+    cudnnBackendDescriptor_t to = graph_tensor(g, id, BF16, key_heads(a, stride));
     if (a->heads == a->kv_heads) {
         graph_matmul(g, from_t, rows, to);
         return;
@@ -186,7 +184,7 @@ static cudnnBackendDescriptor_t delta_of(struct graph *g, const struct attention
 static void query_gradient(struct graph *g, const struct attention_shape *a,
                            cudnnBackendDescriptor_t d_scores, cudnnBackendDescriptor_t k)
 {
-    struct graph_shape rows = key_heads(a, a->k_stride, a->key_head_stride);
+    struct graph_shape rows = key_heads(a, a->k_stride);
     cudnnBackendDescriptor_t k_rows = graph_inner(g, FP32, rows);
     graph_reshape(g, k, k_rows);
     cudnnBackendDescriptor_t sums = graph_tensor(
@@ -204,9 +202,9 @@ void attention_graph_backward(struct graph *g, const struct attention_shape *a)
     cudnnBackendDescriptor_t q =
         graph_tensor(g, ATTENTION_Q, BF16, query_heads(a, a->q_stride, a->head_dim));
     cudnnBackendDescriptor_t k =
-        graph_tensor(g, ATTENTION_K, BF16, turned(key_heads(a, a->k_stride, a->key_head_stride)));
+        graph_tensor(g, ATTENTION_K, BF16, turned(key_heads(a, a->k_stride)));
     cudnnBackendDescriptor_t v =
-        graph_tensor(g, ATTENTION_V, BF16, turned(key_heads(a, a->v_stride, a->key_head_stride)));
+        graph_tensor(g, ATTENTION_V, BF16, turned(key_heads(a, a->v_stride)));
     cudnnBackendDescriptor_t d_o = graph_tensor(g, ATTENTION_D_O, BF16, output_heads(a));
     cudnnBackendDescriptor_t scale = graph_value(g, ATTENTION_SCALE, FP32);
     cudnnBackendDescriptor_t delta = delta_of(g, a, d_o);

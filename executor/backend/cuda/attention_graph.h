@@ -11,7 +11,7 @@
  * rows; lse is [row, head], `lse_stride` heads a row. */
 struct attention_shape {
     int64_t sequences, heads, kv_heads, head_dim, queries, keys, window, query_rows, key_rows;
-    int64_t q_stride, k_stride, v_stride, o_stride, lse_stride, key_head_stride;
+    int64_t q_stride, k_stride, v_stride, o_stride, lse_stride;
     int64_t dq_stride, dk_stride, dv_stride, dq_head_stride; /* 0 in the forward */
 };
 

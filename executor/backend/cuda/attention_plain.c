@@ -16,9 +16,6 @@ static struct kernel_attention_args args_of(const struct attention *a)
                                            .k_stride = a->k_stride,
                                            .v_stride = a->v_stride,
                                            .o_stride = (int64_t)a->heads * a->head_dim,
-                                           .key_head_stride = a->key_head_stride
-                                                                  ? a->key_head_stride
-                                                                  : a->head_dim,
                                            .q = a->q,
                                            .k = a->k,
                                            .v = a->v,

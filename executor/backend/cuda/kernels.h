@@ -47,8 +47,6 @@ struct kernel_rope_args {
     const uint16_t *q_norm, *k_norm;
     const uint16_t *qkv;
     uint16_t *q, *k, *dqkv; /* forward: q and k; backward: dqkv, in place */
-    uint16_t *v;            /* not NULL: gets the values, head by head, as k is written then */
-    int64_t v_offset;
     double frequency[KERNEL_HEAD_MAX / 2];
 };
 cudaError_t kernel_rope(cudaStream_t stream, const struct kernel_rope_args *r);
@@ -176,7 +174,7 @@ cudaError_t kernel_adamw(cudaStream_t stream, const struct kernel_adamw_args *a)
 struct kernel_attention_args {
     int sequences, heads, kv_heads, head_dim;
     int64_t queries, keys, window, first_query, run_stride;
-    int64_t q_stride, k_stride, v_stride, o_stride, key_head_stride;
+    int64_t q_stride, k_stride, v_stride, o_stride;
     const uint16_t *q, *k, *v;
     uint16_t *o;
     float *lse; /* [queries of all sequences, heads] */

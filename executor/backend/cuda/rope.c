@@ -5,16 +5,15 @@
 
 static int check_rope(const struct rope *r, struct diag_list *reterr)
 {
-    const void *const pointers[] = { r->qkv, r->q, r->k, r->q_norm, r->k_norm, r->v };
+    const void *const pointers[] = { r->qkv, r->q, r->k, r->q_norm, r->k_norm };
     if (r->head_dim > KERNEL_HEAD_MAX || r->rotary_dim > r->head_dim || r->rotary_dim % 16 != 0)
         return cuda_refuse(reterr,
                            "rope: rotary %d of head_dim %d (at most %d, rotary a multiple of 16)",
                            r->rotary_dim, r->head_dim, KERNEL_HEAD_MAX);
-    if (r->qkv_stride % 8 != 0 || r->k_offset % 8 != 0 || r->q_head_stride % 8 != 0 ||
-        r->v_offset % 8 != 0)
+    if (r->qkv_stride % 8 != 0 || r->k_offset % 8 != 0 || r->q_head_stride % 8 != 0)
         return cuda_refuse(reterr, "rope: rows %lld apart, keys from %lld: not multiples of 8",
                            (long long)r->qkv_stride, (long long)r->k_offset);
-    return cuda_check_rows("rope", r->head_dim, pointers, 6, reterr);
+    return cuda_check_rows("rope", r->head_dim, pointers, 5, reterr);
 }
 
 /* Frequencies theta^(-2i / rotary_dim). */
@@ -39,9 +38,7 @@ static struct kernel_rope_args args_of(const struct rope *r)
                                      .k_norm = r->k_norm,
                                      .qkv = r->qkv,
                                      .q = r->q,
-                                     .k = r->k,
-                                     .v = r->v,
-                                     .v_offset = r->v_offset };
+                                     .k = r->k };
     for (int i = 0; i < r->rotary_dim / 2; i++)
         args.frequency[i] = pow(r->theta, -2.0 * i / r->rotary_dim);
     return args;

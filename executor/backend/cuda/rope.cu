@@ -121,10 +121,7 @@ __device__ __forceinline__ uint16_t *output_of(const kernel_rope_args &r, const 
                                                int head)
 {
     bool is_key = head >= r.heads;
-    int key = head - r.heads;
-    int64_t at = !is_key ? p.row * r.heads + head
-                 : r.v   ? key * r.rows + p.row
-                         : p.row * r.kv_heads + key;
+    int64_t at = is_key ? p.row * r.kv_heads + head - r.heads : p.row * r.heads + head;
     return (is_key ? r.k : r.q) + at * r.head_dim + p.columns;
 }
 
@@ -147,17 +144,6 @@ __device__ __forceinline__ uint4 forward_of(const kernel_rope_args &r, const pla
     return pack(x);
 }
 
-/* The values of a row, head by head. */
-template <int LANES>
-__device__ __forceinline__ void move_values(const kernel_rope_args &r, const place<LANES> &p)
-{
-    for (int head = p.group; r.v && p.present && head < r.kv_heads; head += GROUPS) {
-        int64_t from = p.row * r.qkv_stride + r.v_offset + head * r.head_dim + p.columns;
-        store_vector(r.v + (head * r.rows + p.row) * r.head_dim + p.columns,
-                     load_vector(r.qkv + from));
-    }
-}
-
 /* Every lane of a warp takes part in each of AHEAD heads, whether or not they are there. */
 template <int LANES>
 __global__ void __launch_bounds__(THREADS, 3) rope(const __grid_constant__ kernel_rope_args r)
@@ -166,7 +152,6 @@ __global__ void __launch_bounds__(THREADS, 3) rope(const __grid_constant__ kerne
     int heads = r.heads + r.kv_heads;
     find_place(r, p);
     fill_angles(r, static_cast<int64_t>(blockIdx.x) * rows_of<LANES>, 1.0F, p);
-    move_values(r, p);
     for (int base = 0; base < heads; base += AHEAD * GROUPS) {
         uint4 held[AHEAD];
 #pragma unroll

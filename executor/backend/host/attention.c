@@ -93,8 +93,7 @@ static void visit_queries(const struct attention *a, struct tile_state *t, int s
 {
     int64_t rows = a->tokens - query < TILE ? a->tokens - query : TILE;
     int64_t start = attention_query_row(a, sequence), key_row = sequence * attention_keys(a);
-    int64_t kv = head / (a->heads / a->kv_heads) *
-                 (a->key_head_stride ? a->key_head_stride : (int64_t)a->head_dim);
+    int64_t kv = (int64_t)(head / (a->heads / a->kv_heads)) * a->head_dim;
     const bf16 *q = a->q + (start + query) * a->q_stride + (int64_t)head * a->head_dim;
     tile_pack_lines(q, DTYPE_BF16, a->q_stride, rows, a->head_dim, TILE_ROWS, t->q);
     memset(t->sums, 0, (size_t)(TILE * t->width) * sizeof *t->sums);

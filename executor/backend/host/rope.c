@@ -4,7 +4,6 @@
 #include "executor/backend/host/host.h"
 
 #include <math.h>
-#include <string.h>
 
 /* Widest head and rotary part; the buffers below stand on the stack. */
 enum { HEAD_MAX = 512, ROTARY_HALF_MAX = HEAD_MAX / 2 };
@@ -119,14 +118,9 @@ int host_rope(struct backend *b, enum stream s, const struct rope *r, struct dia
         for (int64_t h = 0; h < r->heads; h++)
             head_forward(r, &rotation, r->q_norm, qkv + h * query_stride(r),
                          r->q + (row * r->heads + h) * r->head_dim);
-        for (int64_t h = 0; h < r->kv_heads; h++) {
-            int64_t by_head = h * r->rows + row, place = r->v ? by_head : row * r->kv_heads + h;
+        for (int64_t h = 0; h < r->kv_heads; h++)
             head_forward(r, &rotation, r->k_norm, qkv + r->k_offset + h * r->head_dim,
-                         r->k + place * r->head_dim);
-            if (r->v)
-                memcpy(r->v + place * r->head_dim, qkv + r->v_offset + h * r->head_dim,
-                       (size_t)r->head_dim * sizeof(bf16));
-        }
+                         r->k + (row * r->kv_heads + h) * r->head_dim);
     }
     return 0;
 }

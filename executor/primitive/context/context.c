@@ -16,27 +16,6 @@ static const struct primitive *primitive_of(const struct work *w)
     return &primitives[w->plan->choices.primitives.context];
 }
 
-bool context_gathers(const struct work *w)
-{
-    return primitive_of(w)->collect != NULL;
-}
-
-void context_keep(const struct work *w, const struct micro_batch *batch, struct buffer *k,
-                  struct buffer *v, struct context_keys *ret)
-{
-    int64_t dim = w->plan->model.gqa.head_dim;
-
-    *ret = (struct context_keys){ .own = *k,
-                                  .own_v = *v,
-                                  .width = model_kv_width(&w->plan->model),
-                                  .k = k->data,
-                                  .v = v->data,
-                                  .k_stride = dim,
-                                  .v_stride = dim,
-                                  .head_stride = batch->tokens * dim };
-    *k = *v = (struct buffer){ 0 };
-}
-
 void context_collect(struct work *w, const struct micro_batch *batch, struct buffer *own,
                      const bf16 *v, int64_t v_stride, struct context_keys *ret)
 {
@@ -68,7 +47,6 @@ static struct attention run_of(const struct attention *shape, const struct zigza
     ret.v = keys->v;
     ret.k_stride = keys->k_stride;
     ret.v_stride = keys->v_stride;
-    ret.key_head_stride = keys->head_stride;
     return ret;
 }
 
@@ -124,7 +102,6 @@ void context_attend_backward(struct work *w, const struct micro_batch *batch,
 void context_give(struct work *w, struct context_keys *keys)
 {
     work_give(w, &keys->own);
-    work_give(w, &keys->own_v);
     work_give(w, &keys->gathered);
 }
 

@@ -22,24 +22,16 @@
 /* Keys and values that the queries of a rank see, for the time of one attention. */
 struct context_keys {
     struct buffer own;      /* rotated keys of this rank's tokens, [tokens, width] */
-    struct buffer own_v;    /* their values likewise, where both lie head by head */
     struct buffer gathered; /* keys beside values of whole sequences, [A, 2 width] */
     struct buffer sums;     /* their gradients, fp32 [A, 2 width] */
-    int64_t width, k_stride, v_stride, head_stride;
+    int64_t width, k_stride, v_stride;
     const bf16 *k, *v;
 };
-
-/* Whether keys travel: cp above 1. */
-bool context_gathers(const struct work *w);
 
 /* a4 and c5, first step. own: takes the caller's buffer over. v: in the fused projection, rows
  * v_stride elements apart. */
 void context_collect(struct work *w, const struct micro_batch *batch, struct buffer *own,
                      const bf16 *v, int64_t v_stride, struct context_keys *ret);
-/* a4 where no keys travel: both of the caller's buffers are taken over, keys and values head by
- * head, each with its dense rows. */
-void context_keep(const struct work *w, const struct micro_batch *batch, struct buffer *k,
-                  struct buffer *v, struct context_keys *ret);
 
 /* Attention of this rank's queries: heads, widths, q, o, lse of `shape` as for whole sequences of
  * this rank's tokens; keys and runs are filled in here. */

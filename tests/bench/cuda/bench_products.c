@@ -124,25 +124,6 @@ static int run_attention(struct bench *b, const struct operands *o)
     return b->ops->attention(ON, &b->attention.forward, &b->diags);
 }
 
-/* Keys and values head by head, as a layer has them where it has whole sequences. */
-static int run_attention_by_heads(struct bench *b, const struct operands *o)
-{
-    struct attention a = b->attention.forward;
-    (void)o;
-    a.k_stride = a.v_stride = a.head_dim;
-    a.key_head_stride = a.tokens * a.head_dim;
-    return b->ops->attention(ON, &a, &b->diags);
-}
-
-static int run_backward_by_heads(struct bench *b, const struct operands *o)
-{
-    struct attention_gradient g = b->attention;
-    (void)o;
-    g.forward.k_stride = g.forward.v_stride = g.forward.head_dim;
-    g.forward.key_head_stride = g.forward.tokens * g.forward.head_dim;
-    return b->ops->attention_backward(ON, &g, &b->diags);
-}
-
 static int run_attention_backward(struct bench *b, const struct operands *o)
 {
     (void)o;
@@ -194,16 +175,8 @@ void bench_attention(struct bench *b)
         const struct bench_case forward = { "attention", shape, 0, work, run_attention };
         const struct bench_case backward = { "attention_backward", shape, 0, 2.5 * work,
                                              run_attention_backward };
-        const struct bench_case by_heads = { "attention by heads", shape, 0, work,
-                                             run_attention_by_heads };
         bench_measure(b, &forward, &o);
-        if (!shapes[i][3])
-            bench_measure(b, &by_heads, &o);
         bench_measure(b, &backward, &o);
-        const struct bench_case back = { "backward by heads", shape, 0, 2.5 * work,
-                                         run_backward_by_heads };
-        if (!shapes[i][3])
-            bench_measure(b, &back, &o);
         bench_release(b);
     }
 }

@@ -247,32 +247,8 @@ static void group_bytes(struct pair *p, uint64_t bytes)
     ((struct cuda *)p->backends[DEVICE])->attention_group_bytes = bytes;
 }
 
-/* Keys and values head by head, each with its dense rows. */
-static void by_heads(struct pair *p, const struct shape *s)
-{
-    pair_case(p, "attention by heads", "%d x %lld, %d/%d x %d", s->sequences, (long long)s->tokens,
-              s->heads, s->kv_heads, s->head_dim);
-    struct tensors t = tensors_of(p, s);
-    struct array v = pair_random(p, KIND_BF16, s->sequences * s->tokens * t.kv_width, 1);
-    struct attention a[SIDES];
-    for (int side = HOST; side < SIDES; side++) {
-        a[side] = forward_of(s, &t, side);
-        a[side].v = v.at[side];
-        a[side].k_stride = a[side].v_stride = s->head_dim;
-        a[side].key_head_stride = s->sequences * s->tokens * s->head_dim;
-    }
-    PAIR_RUN(p, attention, &a[side]);
-    pair_compare(p, "o", &t.o, ATTENTION_ALLOWED);
-    pair_compare(p, "lse", &t.lse, 1e-4);
-    struct cuda *c = (struct cuda *)p->backends[DEVICE];
-    if (pair_ran(p, "plain", cuda_attention_plain(c, STREAM_COMPUTE, &a[DEVICE], &p->diags)))
-        pair_compare(p, "plain o", &t.o, ATTENTION_ALLOWED);
-}
-
 void cases_attention(struct pair *p)
 {
-    for (size_t i = 0; i < 5; i++)
-        by_heads(p, &shapes[i]);
     judge_shapes(p);
     group_bytes(p, 1);
     judge_shapes(p);

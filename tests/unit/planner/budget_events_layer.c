@@ -39,13 +39,11 @@ static void attention_forward(struct layer *y)
     k->qkv = keep(y, ITEM_LAYER_WORKING, 2 * T * (s->Q + s->G + 2 * s->K));
     drop(s, &n1);
     struct tensor_alive qr = working(y, 2 * T * s->Q), kr = working(y, 2 * T * s->K);
-    struct tensor_alive vr = working(y, s->l->cp > 1 ? 0 : 2 * T * s->K);
     struct tensor_alive kv = gather_keys(s, &kr);
     k->o = keep(y, ITEM_LAYER_WORKING, 2 * T * s->Q);
     k->lse = keep(y, ITEM_LAYER_WORKING, 4 * T * s->heads);
     drop(s, &qr);
     drop(s, &kr);
-    drop(s, &vr);
     drop(s, &kv);
     unless_kept(y, &k->lse);
     if (!s->G)

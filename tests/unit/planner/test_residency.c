@@ -94,9 +94,9 @@ static void attention_step_by_step(void **state)
     const uint64_t want[] = {
         T * 16,                   /* n1 */
         T * (16 + 16),            /* n1, qkv */
-        T * (16 + 8 + 4 + 4),     /* qkv, qr, kr, vr */
-        T * (16 + 8 + 4 + 4),     /* nothing to gather */
-        T * (16 + 8 + 8 + 8 + 8), /* qkv, qr, kr, vr, o, lse */
+        T * (16 + 8 + 4),         /* qkv, qr, kr */
+        T * (16 + 8 + 4),         /* nothing to gather */
+        T * (16 + 8 + 4 + 8 + 8), /* qkv, qr, kr, o, lse */
         T * 8,                    /* no gate: o */
         T * (8 + 16),             /* o, x1 */
         T * (16 + 16),            /* x1, n2 */
