@@ -7,7 +7,14 @@
 /* Rows that a plan is chosen for, whatever the rows it then serves: a row's result must not depend
  * on how many others there are. Dense layers and experts see different numbers; a head, which is
  * WIDE, is visited by tiles whose rows the caller tells. */
-enum { DENSE_ROWS = 8192, EXPERT_ROWS = 16384, TILE_ROWS = 512, WIDE = 32768, CANDIDATES = 8 };
+enum {
+    DENSE_ROWS = 8192,
+    EXPERT_ROWS = 16384,
+    EXPERT_WEIGHTS = 8,
+    TILE_ROWS = 512,
+    WIDE = 32768,
+    CANDIDATES = 8
+};
 
 /* Blocks that share a sum over rows must each have some: the library counts rows again where there
  * are fewer than blocks. Sums of fewer than SPLIT_ROWS are not shared, others by at most
@@ -188,13 +195,27 @@ static bool splits_few(const cublasLtMatmulAlgo_t *algorithm)
            splits <= SPLITS_MAX;
 }
 
+/* The product that a plan is chosen for. Weight gradients of experts are small and run side by
+ * side, so that they are planned as if they were EXPERT_WEIGHTS times as wide: tiles as large as
+ * pay where the device is full. */
+static struct gemm planned(const struct plan_key *key, const struct gemm *g)
+{
+    struct gemm ret = *g;
+    if (key->experts && g->form == GEMM_WEIGHT) {
+        ret.n *= EXPERT_WEIGHTS;
+        ret.a_stride *= EXPERT_WEIGHTS; /* a row of gradients holds n */
+    }
+    return ret;
+}
+
 static int choose(struct cuda *c, struct plan *plan, const struct gemm *g, struct diag_list *reterr)
 {
+    const struct gemm wide = planned(&plan->key, g);
     struct call call;
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     int count = 0;
-    if (call_open(&call, g, reference_rows(&plan->key), reterr) != 0 ||
+    if (call_open(&call, &wide, reference_rows(&plan->key), reterr) != 0 ||
         preference_open(&preference, &plan->key, reterr) != 0)
         return -1;
     if (cuda_check_lt(cublasLtMatmulAlgoGetHeuristic(c->lt, &call.operation, &call.b, &call.a,
