@@ -27,6 +27,9 @@ const char *const point_kind_names[POINT_KIND_COUNT] = {
     [POINT_LAUNCH] = "launch",
     [POINT_HELD] = "held",
     [POINT_SUSTAINED] = "sustained",
+    [POINT_ALL_REDUCE] = "all_reduce",
+    [POINT_OVERLAP] = "overlap",
+    [POINT_COPY_OVERLAP] = "copy_overlap",
 };
 
 /* The whole numbers and the reals of a point, as the file names them. */

@@ -29,6 +29,9 @@ enum point_kind {
     POINT_LAUNCH,        /* what the host needs to put one operation on its stream */
     POINT_HELD,          /* device memory that `name` holds; no time */
     POINT_SUSTAINED,     /* a forward and a backward of attention amid seconds of them */
+    POINT_ALL_REDUCE,
+    POINT_OVERLAP,      /* "products" of experts, "exchange" of as many rows, "both" at once */
+    POINT_COPY_OVERLAP, /* the same, the exchange from memory to memory */
     POINT_KIND_COUNT
 };
 extern const char *const point_kind_names[POINT_KIND_COUNT];

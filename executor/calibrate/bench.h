@@ -63,6 +63,10 @@ int bench_libraries(struct bench *b);
 int bench_collectives(struct bench *b);
 int bench_copies(struct bench *b);
 
+/* An exchange of the group beside products of experts; from memory to memory in `window` of so many
+ * bytes, where that is not NULL. For the files that have the group. */
+int bench_overlap(struct bench *b, struct group *group, char *window, uint64_t bytes);
+
 /* Whether any rank says so; every rank asks. */
 int bench_any(struct bench *b, bool mine, bool *ret);
 

@@ -25,6 +25,13 @@ static int run_scatter(struct bench *b, void *operation)
         x->group, x->send, x->recv, x->bytes / 4 / (uint64_t)x->count, DTYPE_FP32, b->errors);
 }
 
+static int run_reduce(struct bench *b, void *operation)
+{
+    const struct collective *x = operation;
+    return b->calibration->fabric->ops->all_reduce(x->group, x->recv, x->bytes / 4, DTYPE_FP32,
+                                                   b->errors);
+}
+
 static int run_exchange(struct bench *b, void *operation)
 {
     const struct collective *x = operation;
@@ -38,15 +45,18 @@ static const struct {
     bench_run *run;
 } kinds[] = { { POINT_ALL_GATHER, "all_gather", run_gather },
               { POINT_REDUCE_SCATTER, "reduce_scatter, fp32", run_scatter },
+              { POINT_ALL_REDUCE, "all_reduce, fp32", run_reduce },
               { POINT_EXCHANGE, "all_to_all", run_exchange } };
 
-/* Over the wire goes what is not a rank's own: (n - 1) / n of the whole. */
+/* Over the wire goes what is not a rank's own: (n - 1) / n of the whole; of sums that every rank
+ * gets twice that. */
 static int measure(struct bench *b, struct collective *x)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        double ways = kinds[i].kind == POINT_ALL_REDUCE ? 2 : 1;
         struct point point = { .kind = kinds[i].kind,
                                .ranks = x->count,
-                               .bytes = (double)x->bytes * (x->count - 1) / x->count };
+                               .bytes = ways * (double)x->bytes * (x->count - 1) / x->count };
         (void)snprintf(point.name, sizeof point.name, "%s", kinds[i].name);
         if (bench_time(b, kinds[i].run, x, true, &point) != 0)
             return -1;
@@ -90,6 +100,8 @@ int bench_collectives(struct bench *b)
         ret = f->ops->group_open(f, ranks, f->world, &x.group, b->errors);
     if (ret == 0 && f->world > 1)
         ret = measure_sizes(b, &x);
+    if (ret == 0 && f->world > 1)
+        ret = bench_overlap(b, x.group, NULL, 0);
     if (x.group)
         f->ops->group_close(f, x.group);
     free(ranks);

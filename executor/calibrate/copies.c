@@ -49,6 +49,8 @@ static int measure(struct bench *b, const int *ranks, const int64_t *rows)
         x.send = block;
         x.recv = block + most;
         ret = measure_sizes(b, &x, most);
+        if (ret == 0)
+            ret = bench_overlap(b, x.group, block, 2 * most);
         if (b->ops->sync(b->backend, STREAM_COMPUTE, b->errors) != 0)
             ret = -1;
         source.release(source.context, block, 2 * most);

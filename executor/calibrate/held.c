@@ -67,6 +67,40 @@ static int measure(struct bench *b, const int *ranks, const struct stages *stage
     return ret;
 }
 
+/* The same of an exchange by copies, beside the block that it goes through; a machine without copy
+ * engines between GPUs has none. */
+static int measure_copies(struct bench *b, const int *ranks)
+{
+    const uint64_t each = UINT64_C(1) << 20;
+    struct fabric *f = b->calibration->fabric;
+    uint64_t before = held(b), whole = each * (uint64_t)f->world;
+    struct group *group = NULL;
+    struct diag_list why = { 0 };
+    bool refused = false;
+    int64_t *rows = calloc((size_t)f->world, sizeof *rows);
+    if (!rows)
+        return diag_error(b->errors, (struct pos){ 0 }, "no memory left");
+    for (int i = 0; i < f->world; i++)
+        rows[i] = 1;
+    int ret = f->ops->group_open_copies(f, ranks, f->world, &group, &why);
+    if (bench_any(b, ret != 0, &refused) != 0)
+        refused = true;
+    struct arena_source source = f->ops->window_source(f);
+    ret = refused ? 0 : note_growth(b, "copies communicator", &before, f->world);
+    char *block = refused || ret != 0 ? NULL : source.reserve(source.context, 2 * whole);
+    before = held(b);
+    if (block)
+        ret = f->ops->all_to_all_rows(group, block, rows, block + whole, rows, each, b->errors);
+    if (block && ret == 0)
+        ret = note_growth(b, "copies exchange", &before, f->world);
+    if (block)
+        source.release(source.context, block, 2 * whole);
+    if (group)
+        f->ops->group_close(f, group);
+    free(rows);
+    return ret;
+}
+
 int bench_communicators(struct bench *b)
 {
     static const struct stages first = { "first communicator", "its first gather",
@@ -84,6 +118,8 @@ int bench_communicators(struct bench *b)
         ret = measure(b, up, &first, &groups[0]);
         if (ret == 0)
             ret = measure(b, down, &next, &groups[1]);
+        if (ret == 0 && f->ops->group_open_copies && f->ops->window_source)
+            ret = measure_copies(b, up);
     }
     for (int i = 1; i >= 0; i--)
         if (groups[i])

@@ -30,6 +30,7 @@ int form_attention(const struct form_input *in, struct calibration *ret, struct 
 int form_passes(const struct form_input *in, struct calibration *ret, struct diag_list *reterr);
 int form_collectives(const struct form_input *in, struct calibration *ret,
                      struct diag_list *reterr);
+int form_overlap(const struct form_input *in, struct calibration *ret, struct diag_list *reterr);
 int form_held(const struct form_input *in, struct calibration *ret, struct diag_list *reterr);
 
 #endif

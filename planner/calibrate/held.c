@@ -48,6 +48,11 @@ static void put_communicators(const struct form_input *in, struct calibration *r
              -1, 1, reterr);
     form_put(ret, "communicator_next_bytes", next->bytes, -1, 1, reterr);
     form_put(ret, "exchange_peer_bytes", peers / (next->ranks - 1), -1, 1, reterr);
+    if (find(points, "copies communicator"))
+        form_put(ret, "copy_exchange_bytes",
+                 positive(bytes_of(points, "copies communicator") +
+                          bytes_of(points, "copies exchange") - next->bytes),
+                 -1, 1, reterr);
     if (channels > 0)
         form_put(ret, "channel_bytes", ring / channels, -1, 1, reterr);
 }
@@ -85,7 +90,8 @@ int form_peaks(struct form_input *in, struct calibration *ret, struct diag_list 
             better(&flops, p->flops, p->seconds);
         else if (p->kind == POINT_COPY)
             better(&memory, p->bytes, p->seconds);
-        else if (p->ranks > 1 && p->bytes > 0 && p->kind != POINT_HELD)
+        else if (p->ranks > 1 && p->bytes > 0 && p->kind != POINT_HELD &&
+                 p->kind != POINT_ALL_REDUCE)
             better(&link, p->bytes, p->seconds);
     }
     const struct {

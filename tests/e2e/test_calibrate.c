@@ -52,7 +52,8 @@ static void host_end_to_end(void **state)
            "$RANKFIT calibrate $TMP/points.json -o $TMP/again.yaml --name lab > /dev/null && "
            "cmp $TMP/lab.yaml $TMP/again.yaml && grep -c 'measured by rankfit calibrate' "
            "$TMP/lab.yaml && ls $TMP",
-           0, "dense matmuls", "all-gather, reduce-scatter", "all-to-all", "collective_latency",
+           0, "dense matmuls", "all-gather, reduce-scatter", "all-to-all",
+           "exchange beside experts", "exchange_overlap", "collective_latency",
            "its figures are no measurement", "fits", "lab.yaml\npoints.json\n");
 }
 

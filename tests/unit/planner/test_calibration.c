@@ -343,6 +343,56 @@ static void collectives_are_found(void **state)
     assert_near(value("copy_exchange_efficiency"), 0.82, 1e-3, "of the link");
 }
 
+static void add_overlap(enum point_kind kind, int64_t rows, double products, double exchange,
+                        double both)
+{
+    struct point p = { .kind = kind, .m = rows, .n = 1536, .k = 2048, .experts = 16, .ranks = 8 };
+    const double seconds[] = { products, exchange, both };
+    static const char *const names[] = { "products", "exchange", "both" };
+    for (int i = 0; i < 3; i++) {
+        (void)snprintf(p.name, sizeof p.name, "%s", names[i]);
+        p.seconds = seconds[i];
+        add(p);
+    }
+}
+
+/* 3 ms beside 2: 4 of both hide half of the 2. 1 beside 4, of which 4.5 are left, half of the 1. By
+ * copies 3 beside 2 take 3.5, three quarters; 1 beside 4 take 4, all: 2.5 of 3 that could hide,
+ * 5/6. Predicted then 3 + 2 - 5/3 of 3.5, off by 1/21, and 5 - 5/6 of 4, by 1/24. */
+static void overlap_is_found(void **state)
+{
+    (void)state;
+    begin();
+    add_overlap(POINT_OVERLAP, 65536, 3e-3, 2e-3, 4e-3);
+    add_overlap(POINT_OVERLAP, 16384, 1e-3, 4e-3, 4.5e-3);
+    add_overlap(POINT_COPY_OVERLAP, 65536, 3e-3, 2e-3, 3.5e-3);
+    add_overlap(POINT_COPY_OVERLAP, 16384, 1e-3, 4e-3, 4e-3);
+    compute();
+    assert_near(value("exchange_overlap"), 0.5, 1e-9, "of the shorter");
+    assert_near(value("copy_exchange_overlap"), 5.0 / 6, 1e-4, "of the shorter");
+    assert_int_equal(found.fit_count, 2);
+    assert_near(found.fits[0].worst, 0, 1e-9, "of the time");
+    assert_near(found.fits[1].worst, 1.0 / 21, 1e-9, "of the time");
+    assert_near(found.fits[1].rms, sqrt((1.0 / 441 + 1.0 / 576) / 2), 1e-9, "of the time");
+    assert_string_equal(found.fits[1].worst_point, "both 16 experts, 65536 x 1536 x 2048");
+}
+
+/* Both at once slower than one after the other hide nothing, and never more than the shorter. A
+ * point without its parts says nothing. */
+static void overlap_stays_a_share(void **state)
+{
+    (void)state;
+    begin();
+    add_overlap(POINT_OVERLAP, 65536, 1e-3, 1e-3, 2.2e-3);
+    add_overlap(POINT_COPY_OVERLAP, 65536, 1e-3, 1e-3, 0.9e-3);
+    add((struct point){
+        .kind = POINT_COPY_OVERLAP, .name = "both", .m = 4096, .ranks = 8, .seconds = 1 });
+    compute();
+    assert_true(value("exchange_overlap") == 0);
+    assert_true(value("copy_exchange_overlap") == 1);
+    assert_true(found.fits[1].points == 1);
+}
+
 static void add_held(const char *name, double mib, int ranks)
 {
     struct point p = { .kind = POINT_HELD, .ranks = ranks, .bytes = mib * 1048576 };
@@ -366,6 +416,8 @@ static void held_bytes_are_split(void **state)
     add_held("next communicator", 196, 2);
     add_held("next gather", 288, 2);
     add_held("next exchange", 384, 2);
+    add_held("copies communicator", 198, 2);
+    add_held("copies exchange", 34, 2);
     compute();
     const double mib = 1048576;
     assert_near(value("memory_bytes"), 80e9, 0, "bytes");
@@ -375,6 +427,7 @@ static void held_bytes_are_split(void **state)
     assert_near(value("communicator_first_bytes"), 574 * mib, 0, "bytes");
     assert_near(value("exchange_first_bytes"), 62 * mib, 0, "bytes");
     assert_near(value("communicator_next_bytes"), 196 * mib, 0, "bytes");
+    assert_near(value("copy_exchange_bytes"), (198 + 34 - 196) * mib, 0, "bytes");
     assert_near(value("channel_bytes"), 12 * mib, 0, "bytes");
     assert_near(value("exchange_peer_bytes"), 384 * mib, 0, "bytes");
 }
@@ -546,6 +599,8 @@ int main(void)
         cmocka_unit_test(what_lasts_is_found),
         cmocka_unit_test(passes_are_summed),
         cmocka_unit_test(collectives_are_found),
+        cmocka_unit_test(overlap_is_found),
+        cmocka_unit_test(overlap_stays_a_share),
         cmocka_unit_test(held_bytes_are_split),
         cmocka_unit_test(published_products_are_met),
         cmocka_unit_test(h200_is_what_its_points_say),
