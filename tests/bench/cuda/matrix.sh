@@ -3,7 +3,7 @@
 # figure, their difference in percent of the device and of what comes and goes, predicted and measured seconds.
 # Rows stay in OUT: NAME.command, NAME.plan.json, NAME.json. A row whose NAME.json is there is not run again, so
 # that a matrix that was ended goes on where it was. GPUS 2: rows of one GPU run side by side, one a GPU, then those
-# of two. GPUS 0: plans only, with what they predict. store.sh makes OUT the stored rows of tests/data/measured.
+# of two. GPUS 0: plans only, with what they predict. store.py makes OUT the stored rows of tests/data/measured.
 #     tests/bench/cuda/matrix.sh BUILD OUT GPUS [NAME...]      (NAME: only these rows)
 #     tests/bench/cuda/matrix.sh --names
 set -u
@@ -14,44 +14,9 @@ gpus=${3:-names}
 only=$*
 hardware=${HARDWARE:-h200}
 
-say_plan() {
-    python3 - "$name" "$out/$name.plan.json" "$build/rankfit" <<'P'
-import json, subprocess, sys
-name, path, program = sys.argv[1:]
-budget = json.loads(subprocess.run([program, "budget", path, "--json"], capture_output=True, text=True).stdout)
-rank = max(budget["ranks"], key=lambda r: r["peak_bytes"])
-moving = rank["dynamic_bytes"] + rank["logits_bytes"]
-print(f"{name:<28} device {rank['peak_bytes'] / 1e9:8.3f} GB  dynamic and logits {100 * moving / rank['peak_bytes']:5.1f} %")
-P
-}
-
-# Plans a row unless it is not asked for, is there, or is under way on the other GPU.
-plan() {
-    case " $only " in "  " | *" $name "*) ;; *) return 1 ;; esac
-    [ ! -e "$out/$name.json" ] && mkdir "$out/$name.claim" 2>/dev/null || return 1
-    echo "rankfit plan --hardware $hardware $*" >"$out/$name.command"
-    "$build/rankfit" plan --hardware "$hardware" "$@" -o "$out/$name.plan.json" >"$out/$name.log" 2>&1 && return
-    grep -q does_not_fit "$out/$name.plan.json" 2>/dev/null && return
-    echo "$name: $(grep -m 1 error "$out/$name.log")"
-    return 1
-}
-
-row() {
-    name=$1
-    shift
-    [ "$gpus" = names ] && { echo "$name"; return; }
-    plan --gpus "$world" "$@" || return
-    [ "$gpus" -eq 0 ] && { say_plan; return; }
-    if ! timeout 90 "$build/rankfit" run "$out/$name.plan.json" --steps 4 -o "$out/$name.part.json" \
-        >"$out/$name.log" 2>&1; then
-        echo "$name: $(grep -m 1 error "$out/$name.log")"
-        return
-    fi
-    mv "$out/$name.part.json" "$out/$name.json"
-    "$build/rankfit" compare "$out/$name.plan.json" "$out/$name.json" >"$out/$name.log" 2>&1
-    echo "$name: $(grep -m 1 '^ *device' "$out/$name.log" | tr -s ' ') | $(grep -m 1 '^step' "$out/$name.log" |
-        cut -c 9-) | $(grep -m 1 verdict "$out/$name.log")"
-}
+steps=4
+# shellcheck source=tests/bench/cuda/rows.sh
+. "$(dirname "$0")/rows.sh"
 
 moe="--model qwen3-30b-a3b"
 small="$moe --set model.moe.experts=32"
