@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BODIES = 512, UNITS = 512, LINKS = 512, LOSSES = 64, SPOTS = 256 };
+enum { BODIES = 512, UNITS = 512, LINKS = 512, LOSSES = 64, SPOTS = 128 };
 
 struct estimator *estimator_open(const struct budget_input *facts)
 {
