@@ -210,9 +210,11 @@ uint64_t estimator_floor(struct estimator *e, const struct choices *choices)
         const struct in_flight *f = &parts.flight;
         uint64_t layers = add_sat(f->other_layers, (uint64_t)parts.stage->layers);
         uint64_t held = smaller(mul_sat(layers, f->checkpoint), f->device_limit);
-        uint64_t work = last_layer_bytes(&parts);
+        int rows = e->in.hardware->host ? ROWS_POINT : ROWS_HIGH;
+        uint64_t work = add_sat(last_layer_bytes(&parts), stage_saved_bytes(&parts, rows, true));
         if (parts.loss)
-            work = larger(work, loss_working_bytes(parts.loss));
+            work = larger(work, add_sat(loss_working_bytes(parts.loss),
+                                        stage_saved_bytes(&parts, rows, false)));
         uint64_t sum = add_sat(add_sat(parts.fixed, parts.pipeline), add_sat(held, work));
         sum = add_sat(sum, mul_sat((uint64_t)f->micro_batches, f->inputs));
         most = larger(sum, most);

@@ -20,8 +20,8 @@ struct peaks {
 };
 void estimator_peaks(struct estimator *estimator, const struct choices *choices, struct peaks *ret);
 
-/* Bytes that are there whatever is recomputed and gathered ahead, at least: no member of a family
- * that differs in these two has a lower peak_upper_bytes. */
+/* A bound of peak_upper_bytes from below, whatever is gathered ahead: with all layers recomputed
+ * one for any recompute, else one that falls with every further layer that is. */
 uint64_t estimator_floor(struct estimator *estimator, const struct choices *choices);
 
 /* Seconds that no sharding, loss, recompute, offload and nothing gathered ahead can take off. */

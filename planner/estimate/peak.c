@@ -3,6 +3,8 @@
 
 #include "base/checked.h"
 
+#include <string.h>
+
 /* now: alive throughout the current phase, beside what the layer's own table says. */
 struct climb {
     const struct stage_parts *p;
@@ -133,6 +135,17 @@ static uint64_t saved_of_others(const struct climb *c)
         return 0;
     uint64_t one = kept_bytes(c, s->kept, RESIDENCY_FORWARD_SAVED);
     return div_up(mul_sat(one, f->other_layers), (uint64_t)s->layers);
+}
+
+uint64_t stage_saved_bytes(const struct stage_parts *parts, int rows, bool but_last)
+{
+    const struct climb c = { .p = parts, .rows = rows };
+    const struct stage_spots *s = parts->stage;
+    uint16_t counts[CLASSES_MAX];
+    memcpy(counts, s->kept, sizeof counts);
+    if (but_last && s->recomputed < s->layers)
+        counts[parts->e->classes.of[s->first + s->layers - 1]]--;
+    return add_sat(saved_of_others(&c), kept_bytes(&c, counts, RESIDENCY_FORWARD_SAVED));
 }
 
 /* Returns what is saved when the forward has ended. */

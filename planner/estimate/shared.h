@@ -102,6 +102,8 @@ struct stage_peak {
     uint64_t bytes;
     uint64_t moving; /* of these, dynamic and logits */
 };
+/* Saved when the forward has ended, by the other micro-batches too; without the last layer's. */
+uint64_t stage_saved_bytes(const struct stage_parts *parts, int rows, bool but_last);
 void stage_peak_find(const struct stage_parts *parts, int rows, struct stage_peak *ret);
 
 /* seconds.c - what step_time.c has of the model's layers, from what is shared. */

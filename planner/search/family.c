@@ -8,6 +8,7 @@
  *   and hides at most r more of a reduction; a larger tile reads the head's weights less often;
  * - a family whose floor exceeds the limit: state, communicators, checkpoints, inputs and the loss
  *   are there whatever is recomputed and gathered ahead;
+ * - layouts whose own floor, with what their layers save, exceeds the limit;
  * - in a family the layouts that recompute more than the first that fits: they take no less time.
  */
 #include "planner/search/family.h"
@@ -188,6 +189,24 @@ static void complete(const struct worker *w, const struct family *f, int tile, i
     space_complete(&w->space, &f->degrees, &settings, ret);
 }
 
+/* The first member whose floor is within the limit: floors fall from member to member. */
+static int first_possible(struct worker *w, const struct family *f, int tile, int ahead)
+{
+    struct choices choices;
+    int low = -1, high = f->variants.count - 1;
+    if (w->shared->skip_nothing || w->shared->goal == GOAL_SMALLEST)
+        return 0;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        complete(w, f, tile, ahead, middle, &choices);
+        if (estimator_floor(w->estimator, &choices) > w->space.limit_bytes)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low + 1;
+}
+
 /* Members that differ in what is recomputed. */
 static void search_variants(struct worker *w, const struct family *f, int tile, int ahead,
                             uint64_t floor)
@@ -195,7 +214,7 @@ static void search_variants(struct worker *w, const struct family *f, int tile, 
     const struct shared_search *shared = w->shared;
     bool all = shared->skip_nothing || shared->front || shared->goal == GOAL_SMALLEST;
     struct choices choices;
-    for (int v = 0; v < f->variants.count; v++) {
+    for (int v = first_possible(w, f, tile, ahead); v < f->variants.count; v++) {
         complete(w, f, tile, ahead, v, &choices);
         double seconds = seconds_of(w, &choices);
         w->member++;
