@@ -42,14 +42,14 @@ milliseconds() {
         "$out/$name.plan.json"
 }
 
-# The hook of rows.sh: fewer steps of long ones (the first warms up, the last is judged), one where the memory of a
-# deep model is asked for. What was tried twice is let be (remove NAME.tries).
+# The hook of rows.sh: fewer steps of long ones, and of deep models, whose memory is asked for; the first warms up.
+# What was tried twice is let be (remove NAME.tries).
 may_run() {
     step=$(milliseconds)
     steps=4
     [ "$step" -gt 2000 ] && steps=3
     [ "$step" -gt 5000 ] && steps=2
-    [ "$depth" = most ] && steps=1
+    [ "$depth" = most ] && steps=2
     [ "$gpus" -eq 0 ] || [ "$(cat "$out/$name.tries" 2>/dev/null)" != "xx" ] || return
     in_time $((START + (step * (steps + 1) + 999) / 1000)) || return
     [ "$gpus" -eq 0 ] || printf x >>"$out/$name.tries"
@@ -129,7 +129,7 @@ calibration() {
     fi
     mv "$out/$name.part.json" "$out/$name.points.json"
     echo "$name:"
-    grep -E "gather|scatter|exchange|collective|communicator|channel" "$out/$name.log"
+    grep -E "^ +(gather|scatter|exchange|copy|collective|communicator|channel)[a-z_]* +[0-9]" "$out/$name.log"
 }
 
 # What matters most comes first, should time end.

@@ -1,5 +1,6 @@
-"""What matrix.sh left in a folder, as the stored rows of tests/data/measured: date, command, plan, measurement. Rows
-that matrix.sh no longer has are removed; a row that the folder lacks stays as it was. usage: store.py FOLDER"""
+"""What matrix.sh or ranks.sh left in a folder, as the stored rows of tests/data/measured: date, command, plan,
+measurement; and the points of calibrations, in its calibrate. Rows that neither script has any more are removed; a row
+that the folder lacks stays as it was. usage: store.py FOLDER"""
 import datetime
 import json
 import pathlib
@@ -14,10 +15,17 @@ def part(path):
     return json.loads(path.read_text())
 
 
+def names_of(script):
+    names = subprocess.run(["sh", HERE / script, "--names"], capture_output=True, text=True, check=True)
+    return names.stdout.split()
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
-    names = subprocess.run(["sh", HERE / "matrix.sh", "--names"], capture_output=True, text=True, check=True)
-    names = names.stdout.split()
+    names = names_of("matrix.sh") + names_of("ranks.sh")
+    for points in folder.glob("*.points.json"):
+        stored = STORED / "calibrate" / f"{points.name.removesuffix('.points.json')}.json"
+        stored.write_text(points.read_text())
     for path in STORED.glob("*.json"):
         if path.stem not in names:
             path.unlink()
@@ -25,7 +33,8 @@ def main():
     for name in names:
         measured, plan = folder / f"{name}.json", folder / f"{name}.plan.json"
         if not measured.exists():
-            print(f"{'kept' if (STORED / f'{name}.json').exists() else 'MISSING'} {name}")
+            if (folder / f"{name}.command").exists():
+                print(f"{'kept' if (STORED / f'{name}.json').exists() else 'MISSING'} {name}")
             continue
         row = {
             "date": datetime.date.fromtimestamp(measured.stat().st_mtime).isoformat(),
