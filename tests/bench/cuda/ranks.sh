@@ -16,6 +16,8 @@ only=$*
 hardware=${HARDWARE:-h200}
 [ "$build" = --names ] && gpus=names
 [ -n "$gpus" ] || gpus=$(nvidia-smi -L | wc -l)
+# The step is built without multicast over NVLink: programs that use it can put a host's GPUs out of service.
+export NCCL_NVLS_ENABLE=0
 began=$(date +%s)
 late=
 steps=4
@@ -113,7 +115,7 @@ rehearse() {
     echo "$name: ranks 0 and $last rehearsed (rehearsals.py tells)"
 }
 
-# calibration NAME [VARIABLE=VALUE...]: NAME.points.json and the hardware file that they make
+# calibration NAME [VARIABLE=VALUE...]: NAME.points.json, and in NAME.log what they say with the channels of HARDWARE
 calibration() {
     name=$1
     shift
@@ -123,7 +125,7 @@ calibration() {
     in_time $CALIBRATION || return
     [ "$gpus" -ne 0 ] || return
     if ! env "$@" timeout 180 "$build/rankfit" calibrate --hardware "$hardware" --gpus "$world" \
-        --points "$out/$name.part.json" -o "$out/$name.yaml" >"$out/$name.log" 2>&1; then
+        --points "$out/$name.part.json" >"$out/$name.log" 2>&1; then
         echo "$name: $(grep -m 1 error "$out/$name.log")"
         return
     fi

@@ -24,7 +24,7 @@ def percent(got, wanted):
 def show(name, run, rehearsal):
     rank = rehearsal["ranks"][0]
     seconds, phases = rank["step_seconds"][-1], rank["phase_seconds"]
-    modelled = rank["modelled_bytes"] / 1e9
+    modelled = rank.get("modelled_bytes", 0) / 1e9  # a GPU's
     line = f"{name} rank {rank['rank']}: device {rank['device_bytes'] / 1e9:.3f} GB, of it modelled {modelled:.3f}"
     if not run:
         print(f"{line}, step {seconds:.3f} s, transfers {phases['communication']:.3f} s")
