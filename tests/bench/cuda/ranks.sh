@@ -19,7 +19,8 @@ hardware=${HARDWARE:-h200}
 # The step is built without multicast over NVLink: programs that use it can put a host's GPUs out of service.
 export NCCL_NVLS_ENABLE=0
 began=$(date +%s)
-late=
+late=''
+failed=''
 steps=4
 # shellcheck source=tests/bench/cuda/rows.sh
 . "$(dirname "$0")/rows.sh"
@@ -94,6 +95,7 @@ step() {
     [ "$depth" != most ] || layers=$(most_layers $options)
     # shellcheck disable=SC2086
     row "$name" $options --set "model.layers=$layers"
+    [ -n "$late" ] || [ -e "$out/$name.json" ] || failed="$failed $name"
 }
 
 # rehearse STEP_ARGUMENTS...: that row's first and last rank, each alone on a GPU, with the rows that were measured
@@ -215,6 +217,6 @@ if [ "$gpus" -eq 0 ]; then
     say_seconds
 else
     all_of "$gpus"
-    [ -z "$late" ] && echo "all is there" || echo "time is up: call it again"
+    if [ -n "$late" ]; then echo "time is up: call it again"; else echo "all is there${failed:+ but$failed}"; fi
 fi
 rm -rf "$out"/*.claim
