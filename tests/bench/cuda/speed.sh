@@ -35,6 +35,6 @@ python3 "$here/speed.py" "$out"
 for name in $rows; do
     trace=$out/$name.trace.json
     [ -e "$trace" ] || trace=
-    [ -e "$out/$name.json" ] && echo "== $name" &&
+    [ -e "$out/$name.json" ] && [ -e "$out/$name.plan.json" ] && echo "== $name" &&
         python3 "$here/limit.py" "$out/$name.plan.json" "$out/$name.json" $trace
 done
