@@ -72,7 +72,8 @@ static void raise_cp(struct space *space, struct decision *decision)
         q->seq_tokens / (uint64_t)degrees.cp < LEAST_LOCAL_SEQUENCE ||
         decision->chosen.choices.primitives.recompute != RECOMPUTE_FULL)
         return;
-    if (!settle_other(space, decision, &degrees, &other) || !faster(&other, decision))
+    if (!keeping_fits(space, degrees) || !settle_other(space, decision, &degrees, &other) ||
+        !faster(&other, decision))
         return;
     *decision = other;
     decision->cp_for_speed = true;
@@ -105,15 +106,17 @@ static bool can_gain(const struct space *space, const struct decision *decision,
     return false;
 }
 
-/* Every ep of the domain, settled. The widest that is within WORTH_A_GROUP of the fastest is taken:
- * wide groups keep experts off the network, and what a narrow one gains rests on gathers of whole
- * layers that hide. */
+/* Every ep of the domain, settled. The widest that is within WORTH_A_GROUP of the fastest is taken.
+ * Where gathers cross the network the widest stays whatever a narrow one would gain: that gain
+ * rests on whole layers that come over the network unseen. */
 static void other_ep(struct space *space, struct decision *decision)
 {
     struct decision best = *decision, others[SPACE_MAX_VALUES];
     int values[SPACE_MAX_DIVISORS], kept = 0;
     int count = space_degree_values(space, DEGREE_EP, &decision->degrees, values);
 
+    if (gathers_cross_network(space))
+        return;
     for (int i = count - 1; i >= 0 && kept < SPACE_MAX_VALUES; i--) {
         struct degrees degrees = decision->degrees;
         degrees.ep = values[i];

@@ -174,7 +174,14 @@ static void nothing_fits_is_a_no(void **state)
     program_done(&result);
 }
 
-/* Under 3 % for every recipe whose derived layout fits. */
+/* Under 3 % for every recipe whose derived layout fits; under 7 % where ranks span NVLink domains,
+ * 8 GPUs each, and the widest expert group of a domain is kept whatever a narrow one would gain on
+ * paper. */
+static double least_ratio(json_t *search)
+{
+    return json_integer_value(json_at(search, "hardware.gpus")) > 8 ? 0.93 : 0.97;
+}
+
 static void recipes_are_derived_well(void **state)
 {
     struct program_result names;
@@ -192,7 +199,7 @@ static void recipes_are_derived_well(void **state)
         json_t *ratio = search ? json_at(search, "searched.derived_over_best") : NULL;
         if (json_is_number(ratio)) {
             judged++;
-            if (json_number_value(ratio) < 0.97)
+            if (json_number_value(ratio) < least_ratio(search))
                 fail_msg("%s: %.3f of the best", name, json_number_value(ratio));
             assert_true(json_number_value(ratio) <= 1 + 1e-9);
         }

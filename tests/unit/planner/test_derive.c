@@ -64,16 +64,15 @@ static void the_headline_question_fits(void **state)
     derive_ok(&ask);
     assert_int_equal(answer.recommended.verdict, VERDICT_FITS);
     assert_true(answer.recommended.worst.peak_upper_bytes <= answer.limit_bytes);
-    assert_int_equal(layout()->cp, 8); /* 131,072 / 8 = 16,384: the window's other end */
+    assert_int_equal(layout()->cp, 4); /* 131,072 / 4 = 32,768 */
     assert_int_equal(layout()->pp, 1);
     assert_int_equal(layout()->tp, 1);
     assert_int_equal(256 % layout()->ep, 0);
     assert_true(layout()->ep <= 8);
     assert_int_equal(layout_world(layout()), 32);
-    assert_int_equal(layout()->micro_batches, 8); /* 32 sequences over dp 4 */
-    assert_non_null(strstr(because("cp=8"), "16,384 local tokens"));
-    assert_non_null(strstr(because("cp=8"), "saves recompute"));
-    assert_non_null(strstr(because("cp=8"), "against cp=4"));
+    assert_int_equal(layout()->micro_batches, 4); /* 32 sequences over dp 8 */
+    assert_non_null(strstr(because("cp=4"), "32,768 local tokens"));
+    assert_non_null(strstr(because("cp=4"), "against cp=2"));
     assert_non_null(strstr(because("recompute=full"), "run forward again"));
     assert_in_range(answer.recommended.choices.primitives.recompute_layers, 1, 39);
     assert_true(answer.candidate_count > 0);
@@ -259,14 +258,12 @@ static void runners_up_are_others_and_ordered(void **state)
 
 /* The layout on which the articles' search of this case converged: TP 1, PP 1, EP 8, CP 4, FSDP
  * over all ranks, full recompute, streamed loss, two expert chunks (measured there: 37 to 38 GB).
- * They recompute every layer, and give EP and CP; the rest is derived. */
+ * They recompute every layer; the rest is derived. */
 static void the_main_case_converges(void **state)
 {
     struct ask ask;
     (void)state;
     ask_init(&ask, "qwen3.5-35b-a3b", "h100-sxm", 32, 131072);
-    ask_set(&ask, "ep", "8");
-    ask_set(&ask, "cp", "4");
     ask_set(&ask, "recompute", "full");
     derive_ok(&ask);
     const struct primitives *p = &answer.recommended.choices.primitives;
