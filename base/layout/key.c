@@ -87,6 +87,8 @@ const struct choice_key choice_keys[] = {
             "tokens whose logits, or their gradient, linear_ce and full make at a time"),
     YOUNGER(latent_head_block, KEY_INT, 0, 4096,
             "heads whose keys and values are expanded from gathered latents at a time; 0: all"),
+    YOUNGER(attention_deterministic, KEY_INT, 0, 1,
+            "1: attention's backward sums in one order, the same bits every time"),
 };
 const size_t choice_key_count = sizeof choice_keys / sizeof *choice_keys;
 _Static_assert(sizeof choice_keys / sizeof *choice_keys <= CHOICE_KEYS_MAX, "one bit a key");

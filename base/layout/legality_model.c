@@ -200,6 +200,18 @@ int legality_latent_block(const struct legality_input *in, struct diag_list *ret
     return 1;
 }
 
+int legality_attention_order(const struct legality_input *in, struct diag_list *reterr)
+{
+    if (!in->choices->primitives.attention_deterministic || in->model->mla.kv_rank == 0)
+        return 0;
+    if (!reterr)
+        return 1;
+    diag_error(reterr, choice_pos(in->fixed, "attention_deterministic"),
+               "attention_deterministic=1, but %s attends through latents", in->model->name);
+    diag_hint(reterr, "attention_deterministic=0");
+    return 1;
+}
+
 int legality_vocab(const struct legality_input *in, struct diag_list *reterr)
 {
     int64_t tp = in->choices->layout.tp, vocab = in->model->vocab;

@@ -25,7 +25,7 @@ legality_check_function legality_sequence, legality_context, legality_linear_con
     legality_ulysses_heads, legality_head_split, legality_moe, legality_moe_cap,
     legality_wgrad_delay, legality_recompute_layers, legality_vocab_group, legality_vocab_strip,
     legality_offload, legality_offload_idle, legality_exchange, legality_loss_tile,
-    legality_latent_block;
+    legality_latent_block, legality_attention_order;
 
 /* legality_model.c */
 bool model_has_mixer(const struct model *model, enum mixer mixer);

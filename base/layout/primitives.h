@@ -55,16 +55,17 @@ struct primitives {
     enum exchange exchange; /* what moves routed rows between ranks: SMs or copy engines */
     enum context context;
     enum linear_context linear_context;
-    int prefetch_units;      /* units gathered ahead of use: 0 or more */
-    int comm_streams;        /* 1: gathers and reduce-scatters share a stream; 2: they do not */
-    unsigned offload;        /* OFFLOAD_... bits */
-    uint64_t sco_host_bytes; /* host memory for offloaded checkpoints, a rank */
-    uint64_t bucket_params;  /* parameters of one bucket of the offloaded optimizer */
-    int slots;               /* buckets on the device at a time */
-    int vocab_group;         /* ranks sharing the vocabulary under ring_dtp; 1: none */
-    int vocab_strip;         /* vocabulary entries of a strip under linear_ce; 0: no strips */
-    int loss_tile_tokens;    /* tokens of a tile of logits or of their gradient */
-    int latent_head_block;   /* heads expanded from gathered latents at a time; 0: all */
+    int prefetch_units;          /* units gathered ahead of use: 0 or more */
+    int comm_streams;            /* 1: gathers and reduce-scatters share a stream; 2: they do not */
+    unsigned offload;            /* OFFLOAD_... bits */
+    uint64_t sco_host_bytes;     /* host memory for offloaded checkpoints, a rank */
+    uint64_t bucket_params;      /* parameters of one bucket of the offloaded optimizer */
+    int slots;                   /* buckets on the device at a time */
+    int vocab_group;             /* ranks sharing the vocabulary under ring_dtp; 1: none */
+    int vocab_strip;             /* vocabulary entries of a strip under linear_ce; 0: no strips */
+    int loss_tile_tokens;        /* tokens of a tile of logits or of their gradient */
+    int latent_head_block;       /* heads expanded from gathered latents at a time; 0: all */
+    int attention_deterministic; /* 1: attention's backward sums in one order */
 };
 
 extern const char *const sharding_names[SHARDING_COUNT];

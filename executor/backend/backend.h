@@ -65,6 +65,8 @@ struct attention {
     bf16 *o;    /* [rows, heads * head_dim] */
     float *lse; /* [rows, heads] */
     int64_t key_tokens, first_query, run_stride;
+    /* The backward sums in one order: the same input gives the same bits. */
+    bool deterministic;
 };
 struct attention_gradient {
     struct attention forward; /* o and lse as the forward left them */

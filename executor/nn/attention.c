@@ -61,16 +61,19 @@ static struct attention attention_of(const struct layer_call *call, const void *
     const struct gqa *g = &layer_model(call)->gqa;
     const struct layer_saved *s = call->saved;
     int64_t tokens = zigzag_tokens(&call->batch->order);
-    return (struct attention){ .sequences = (int)(call->batch->tokens / tokens),
-                               .heads = g->heads,
-                               .kv_heads = g->kv_heads,
-                               .head_dim = g->head_dim,
-                               .tokens = tokens,
-                               .window = g->window_tokens,
-                               .q = q,
-                               .q_stride = n.query,
-                               .o = s->o.data,
-                               .lse = s->lse.data };
+    return (struct attention){
+        .sequences = (int)(call->batch->tokens / tokens),
+        .heads = g->heads,
+        .kv_heads = g->kv_heads,
+        .head_dim = g->head_dim,
+        .tokens = tokens,
+        .window = g->window_tokens,
+        .q = q,
+        .q_stride = n.query,
+        .o = s->o.data,
+        .lse = s->lse.data,
+        .deterministic = call->state->work->plan->choices.primitives.attention_deterministic != 0
+    };
 }
 
 static struct output_gate gate_of(const struct layer_call *call, void *og)

@@ -98,6 +98,25 @@ static uint64_t group_share(uint64_t bytes, uint64_t kv)
     return bytes / groups;
 }
 
+static uint64_t at_most(uint64_t value, uint64_t most)
+{
+    return value < most ? value : most;
+}
+
+/* By blocks of one head's queries and keys: scores and their gradients in fp32, both again in bf16,
+ * fp32 dQ of the block; fp32 dK and dV of one key head of one sequence, unless they have sums. */
+static uint64_t deterministic_workspace(const struct budget_input *in, const struct view *v)
+{
+    enum context context = in->choices->primitives.context;
+    bool gathered = context == CONTEXT_ALLGATHER_KV && v->cp > 1;
+    uint64_t keys = context == CONTEXT_RING ? div_up(in->seq_tokens, v->cp) : in->seq_tokens;
+    uint64_t queries = context == CONTEXT_ULYSSES ? in->seq_tokens : div_up(in->seq_tokens, v->cp);
+    uint64_t rows = at_most(gathered ? queries / 2 : queries, 2048);
+    uint64_t columns = mul_sat(8, div_up(at_most(keys, 4096), 8));
+    uint64_t block = add_sat(mul3_sat(12, rows, columns), mul3_sat(4, rows, v->dim));
+    return gathered ? block : add_sat(block, mul3_sat(8, keys, v->dim));
+}
+
 /* Host: fp32 dK and dV of one key head. cuDNN, a group of key heads at a time: fp32 dQ, for GQA dK
  * and dV of every sequence at the width of the query heads, and a few bytes of its own. With
  * gathered keys the queries of one half of a zig-zag pair at a time, and the gradients of all keys
@@ -107,6 +126,8 @@ static uint64_t attention_workspace(const struct budget_input *in, const struct 
     enum context context = in->choices->primitives.context;
     if (in->hardware->host)
         return mul3_sat(8, in->seq_tokens, v->dim);
+    if (in->choices->primitives.attention_deterministic)
+        return deterministic_workspace(in, v);
     uint64_t keys = mul_sat((uint64_t)in->choices->layout.micro_batch, in->seq_tokens);
     uint64_t query = v->query;
     if (context == CONTEXT_RING)

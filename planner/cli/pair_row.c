@@ -102,6 +102,7 @@ const struct pair_row pair_rows[] = {
       true,
       { { "cp", "2" } },
       { { "cp", "1" } } },
+    { "context", "attention_deterministic", "0", "1", AGREE_ROUNDED, false, { { 0 } }, { { 0 } } },
     { "optimizer", "offload", "none", "optimizer", AGREE_EXACT, false, { { 0 } }, { { 0 } } },
 };
 const size_t pair_row_count = sizeof pair_rows / sizeof *pair_rows;

@@ -158,6 +158,8 @@ uint64_t cuda_attention_workspace_bytes(const struct backend *b, const struct at
     struct diag_list ignored = { 0 };
     if (!cuda_attention_planned(a) || check_attention(a, &ignored) != 0)
         return 0;
+    if (a->deterministic)
+        return cuda_attention_blocks_bytes(a);
     struct attention_shape shape = shape_of(a);
     int64_t kv_width = (int64_t)a->kv_heads * a->head_dim;
     bool has_sums = shape.key_rows > shape.queries;
@@ -331,7 +333,10 @@ int cuda_attention_backward(struct backend *b, enum stream s, const struct atten
     struct attention_shape shape = shape_of(&g->forward);
     if (check_attention(&g->forward, reterr) != 0)
         return -1;
-    if (!cuda_attention_planned(&g->forward) || (g->dk_sum && shape.key_rows <= shape.queries))
+    if (g->forward.deterministic && cuda_attention_blocks_serve(g))
+        return cuda_attention_backward_blocks(c, s, g, reterr);
+    if (g->forward.deterministic || !cuda_attention_planned(&g->forward) ||
+        (g->dk_sum && shape.key_rows <= shape.queries))
         return cuda_attention_backward_plain(c, s, g, reterr);
     shape.dq_stride = g->dq_stride;
     shape.dk_stride = g->dk_stride;

@@ -106,6 +106,14 @@ int cuda_attention_backward_plain(struct cuda *c, enum stream s, const struct at
 /* Whether the library's own kernels serve the shape. */
 bool cuda_attention_planned(const struct attention *a);
 
+/* The backward by blocks, every sum in one order: what deterministic attention runs. Where it does
+ * not serve, the plain kernels do, which have one order as well. */
+enum { ATTENTION_BLOCK_QUERIES = 2048, ATTENTION_BLOCK_KEYS = 4096 };
+uint64_t cuda_attention_blocks_bytes(const struct attention *a);
+bool cuda_attention_blocks_serve(const struct attention_gradient *g);
+int cuda_attention_backward_blocks(struct cuda *c, enum stream s,
+                                   const struct attention_gradient *g, struct diag_list *reterr);
+
 #define CUDA_OP(name, ...)                                                                         \
     int cuda_##name(struct backend *b, enum stream s, __VA_ARGS__, struct diag_list *reterr)
 

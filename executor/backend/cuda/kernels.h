@@ -188,6 +188,22 @@ struct kernel_attention_args {
 cudaError_t kernel_attention(cudaStream_t stream, const struct kernel_attention_args *a);
 cudaError_t kernel_attention_backward(cudaStream_t stream, const struct kernel_attention_args *a);
 
+/* Between the products of attention's backward by blocks: query i of the block sees its keys up to
+ * `ahead` + i, `window` of them (0: all). Rows of the four matrices are `stride` elements apart, a
+ * multiple of 8; lse and delta `heads`. */
+struct kernel_attention_block_args {
+    int64_t queries, keys, stride, ahead, window;
+    int heads;
+    float scale;
+    const float *scores, *d_weights, *lse, *delta;
+    uint16_t *weights, *d_scores;
+};
+cudaError_t kernel_attention_block(cudaStream_t stream,
+                                   const struct kernel_attention_block_args *a);
+/* delta[row, head] = d_o . o of dense rows of heads. */
+cudaError_t kernel_attention_delta(cudaStream_t stream, int64_t rows, int heads, int head_dim,
+                                   const uint16_t *o, const uint16_t *d_o, float *delta);
+
 /* to[i]: element first + i of the normal numbers of a key, as state/random.c defines them; the
  * host's and the device's logarithm and cosine may differ in the last bit of a double. */
 cudaError_t kernel_draw_normal(cudaStream_t stream, int64_t count, float *to, uint64_t key,

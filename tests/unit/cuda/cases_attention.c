@@ -11,14 +11,15 @@ struct shape {
     int sequences, heads, kv_heads, head_dim;
     int64_t tokens, window;
     int64_t first_query, key_tokens; /* of queries that are a part of the sequence */
+    bool deterministic;
 };
 
 static const struct shape shapes[] = {
-    { 1, 4, 2, 64, 256, 0, 0, 0 },      { 2, 4, 4, 128, 192, 0, 0, 0 },
-    { 1, 8, 1, 128, 512, 0, 0, 0 },     { 1, 4, 2, 256, 320, 0, 0, 0 },
-    { 2, 4, 2, 128, 200, 0, 0, 0 },     { 1, 2, 1, 64, 37, 0, 0, 0 },
-    { 1, 4, 2, 64, 256, 100, 0, 0 },    { 1, 4, 2, 128, 128, 0, 256, 384 },
-    { 1, 4, 2, 128, 128, 0, 128, 384 },
+    { 1, 4, 2, 64, 256, 0, 0, 0, false },      { 2, 4, 4, 128, 192, 0, 0, 0, false },
+    { 1, 8, 1, 128, 512, 0, 0, 0, false },     { 1, 4, 2, 256, 320, 0, 0, 0, false },
+    { 2, 4, 2, 128, 200, 0, 0, 0, false },     { 1, 2, 1, 64, 37, 0, 0, 0, false },
+    { 1, 4, 2, 64, 256, 100, 0, 0, false },    { 1, 4, 2, 128, 128, 0, 256, 384, false },
+    { 1, 4, 2, 128, 128, 0, 128, 384, false },
 };
 
 /* bf16 inputs and results around sums in fp32. */
@@ -49,7 +50,8 @@ static struct attention forward_of(const struct shape *s, const struct tensors *
                                .o = t->o.at[side],
                                .lse = t->lse.at[side],
                                .key_tokens = s->key_tokens,
-                               .first_query = s->first_query };
+                               .first_query = s->first_query,
+                               .deterministic = s->deterministic };
 }
 
 static struct attention_gradient backward_of(const struct shape *s, const struct tensors *t,
@@ -129,6 +131,16 @@ static void compare_all(struct pair *p, const struct shape *s, const struct tens
     pair_compare(p, what, &t->dqkv, ATTENTION_ALLOWED);
 }
 
+/* Scores, their gradient and both rounded, of a block of one head; fp32 dq of the block, and dk and
+ * dv of a sequence unless only a part of its queries is there. */
+static int64_t block_bytes(const struct shape *s)
+{
+    int64_t keys = s->key_tokens ? s->key_tokens : s->tokens, d = s->head_dim;
+    int64_t queries = s->tokens < 2048 ? s->tokens : 2048;
+    int64_t columns = keys < 4096 ? (keys + 7) / 8 * 8 : 4096;
+    return 12 * queries * columns + 4 * queries * d + (keys > s->tokens ? 0 : 8 * keys * d);
+}
+
 /* As the planner counts it: fp32 dq; for shared heads dk and dv at the width of the queries; where
  * queries are a part of the sequence dk and dv once more; 256 bytes of the library's own. Beyond
  * half a GiB a group of key heads at a time. */
@@ -136,6 +148,11 @@ static void judge_workspace(struct pair *p, const struct shape *s, const struct 
 {
     const struct backend *b = p->backends[DEVICE];
     const struct attention a = forward_of(s, t, DEVICE);
+    if (s->deterministic) {
+        pair_figure(p, "workspace", (double)b->ops->attention_workspace_bytes(b, &a),
+                    (double)block_bytes(s), 0);
+        return;
+    }
     int64_t bytes = 4 * t->q_width * s->sequences * s->tokens, groups = 1;
     if (s->heads > s->kv_heads)
         bytes += 4 * t->q_width * s->sequences * (s->first_query + s->tokens);
@@ -214,13 +231,45 @@ static void define(struct pair *p, const struct shape *s, const struct tensors *
     free(scores);
 }
 
-static void judge_shapes(struct pair *p)
+/* What the device has of one array becomes what the host has of another. */
+static void take_over(struct pair *p, const struct array *from, const struct array *to)
+{
+    void *want = pair_download(p, from);
+    memcpy(to->at[HOST], want, (size_t)to->count * (to->kind == KIND_BF16 ? 2 : 4));
+    free(want);
+}
+
+/* The results as they are on the device become the host's of fresh, poisoned arrays. */
+static void judge_by(struct pair *p, const struct shape *s, struct tensors *t)
+{
+    const struct tensors before = *t;
+    poison(p, s, t);
+    const struct array *judged[] = { &before.o, &before.lse, &before.dqkv };
+    const struct array *fresh[] = { &t->o, &t->lse, &t->dqkv };
+    for (int j = 0; j < 3; j++)
+        take_over(p, judged[j], fresh[j]);
+}
+
+/* A second time from poison, with the same bits. */
+static void judge_again(struct pair *p, const struct shape *s, struct tensors *t)
+{
+    if (!s->deterministic || s->key_tokens)
+        return;
+    judge_by(p, s, t);
+    pair_upload(p, &t->workspace);
+    if (run_library(p, s, t))
+        pair_compare(p, "dq dk dv again", &t->dqkv, 0);
+}
+
+static void judge_shapes(struct pair *p, bool deterministic)
 {
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        const struct shape *s = &shapes[i];
-        pair_case(p, "attention", "%d x %lld, %d/%d x %d%s%s", s->sequences, (long long)s->tokens,
+        struct shape shape = shapes[i];
+        const struct shape *s = &shape;
+        shape.deterministic = deterministic;
+        pair_case(p, "attention", "%d x %lld, %d/%d x %d%s%s%s", s->sequences, (long long)s->tokens,
                   s->heads, s->kv_heads, s->head_dim, s->window ? ", window" : "",
-                  s->key_tokens ? ", part" : "");
+                  s->key_tokens ? ", part" : "", deterministic ? ", in order" : "");
         struct tensors t = tensors_of(p, s);
         judge_workspace(p, s, &t);
         if (!run_host(p, s, &t))
@@ -236,8 +285,10 @@ static void judge_shapes(struct pair *p)
         for (int j = 0; j < 3; j++)
             memcpy(fresh[j]->at[HOST], judged[j]->at[HOST],
                    (size_t)fresh[j]->count * (fresh[j]->kind == KIND_BF16 ? 2 : 4));
-        if (run_library(p, s, &t))
-            compare_all(p, s, &t, "cuDNN");
+        if (run_library(p, s, &t)) {
+            compare_all(p, s, &t, deterministic ? "blocks" : "cuDNN");
+            judge_again(p, s, &t);
+        }
     }
 }
 
@@ -249,18 +300,20 @@ static void group_bytes(struct pair *p, uint64_t bytes)
 
 void cases_attention(struct pair *p)
 {
-    judge_shapes(p);
+    judge_shapes(p, false);
+    judge_shapes(p, true);
     group_bytes(p, 1);
-    judge_shapes(p);
+    judge_shapes(p, false);
     group_bytes(p, CUDA_ATTENTION_GROUP_BYTES);
 }
 
 /* Gathered keys: k beside v in a row, gradients of keys added to sums of their own. */
 static void add_to_sums(struct pair *p, const struct shape *s)
 {
-    pair_case(p, "attention_backward", "%d x %lld from %lld of %lld, %d/%d x %d, sums",
+    pair_case(p, "attention_backward", "%d x %lld from %lld of %lld, %d/%d x %d, sums%s",
               s->sequences, (long long)s->tokens, (long long)s->first_query,
-              (long long)s->key_tokens, s->heads, s->kv_heads, s->head_dim);
+              (long long)s->key_tokens, s->heads, s->kv_heads, s->head_dim,
+              s->deterministic ? ", in order" : "");
     struct tensors t = tensors_of(p, s);
     int64_t width = 2 * t.kv_width, rows = s->sequences * s->tokens;
     struct array kv = pair_random(p, KIND_BF16, s->sequences * s->key_tokens * width, 1);
@@ -289,12 +342,18 @@ static void add_to_sums(struct pair *p, const struct shape *s)
 void cases_attention_sums(struct pair *p)
 {
     static const struct shape parts[] = {
-        { 1, 4, 2, 128, 128, 0, 256, 384 }, { 1, 4, 2, 128, 128, 0, 0, 512 },
-        { 2, 4, 2, 64, 64, 0, 128, 256 },   { 2, 4, 4, 128, 100, 0, 100, 400 },
-        { 1, 8, 1, 256, 96, 0, 288, 384 },  { 1, 8, 4, 128, 256, 0, 768, 1024 },
+        { 1, 4, 2, 128, 128, 0, 256, 384, false }, { 1, 4, 2, 128, 128, 0, 0, 512, false },
+        { 2, 4, 2, 64, 64, 0, 128, 256, false },   { 2, 4, 4, 128, 100, 0, 100, 400, false },
+        { 1, 8, 1, 256, 96, 0, 288, 384, false },  { 1, 8, 4, 128, 256, 0, 768, 1024, false },
     };
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        add_to_sums(p, &parts[i]);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        struct shape shape = parts[i];
+        add_to_sums(p, &shape);
+        shape.deterministic = true;
+        add_to_sums(p, &shape);
+    }
+    static const struct shape blocks = { 1, 2, 1, 64, 2100, 0, 4200, 8400, true };
+    add_to_sums(p, &blocks);
     group_bytes(p, 1);
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         add_to_sums(p, &parts[i]);
@@ -305,10 +364,12 @@ void cases_attention_sums(struct pair *p)
  * host would take too long. */
 void cases_attention_run(struct pair *p)
 {
-    static const struct shape large[] = { { 1, 8, 2, 128, 2048, 0, 0, 0 },
-                                          { 1, 4, 1, 64, 3000, 0, 0, 0 },
-                                          { 1, 4, 2, 256, 1500, 0, 0, 0 },
-                                          { 1, 8, 2, 128, 1024, 0, 1024, 3072 } };
+    static const struct shape large[] = {
+        { 1, 8, 2, 128, 2048, 0, 0, 0, false },  { 1, 4, 1, 64, 3000, 0, 0, 0, false },
+        { 1, 4, 2, 256, 1500, 0, 0, 0, false },  { 1, 8, 2, 128, 1024, 0, 1024, 3072, false },
+        { 1, 4, 2, 128, 5000, 0, 0, 0, true },   { 2, 2, 1, 64, 4100, 0, 0, 0, true },
+        { 1, 2, 1, 64, 9000, 2500, 0, 0, true }, { 1, 4, 1, 256, 2049, 0, 0, 0, true },
+    };
     for (size_t i = 0; i < sizeof large / sizeof large[0]; i++) {
         const struct shape *s = &large[i];
         pair_case(p, "attention", "%lld, %d/%d x %d, plain judges", (long long)s->tokens, s->heads,
@@ -319,12 +380,9 @@ void cases_attention_run(struct pair *p)
             continue;
         struct array *fresh[] = { &t.o, &t.lse, &t.dqkv };
         const struct array *judged[] = { &judge.o, &judge.lse, &judge.dqkv };
-        for (int j = 0; j < 3; j++) {
-            void *want = pair_download(p, judged[j]);
-            memcpy(fresh[j]->at[HOST], want,
-                   (size_t)fresh[j]->count * (fresh[j]->kind == KIND_BF16 ? 2 : 4));
-            free(want);
-        }
-        compare_all(p, s, &t, "cuDNN");
+        for (int j = 0; j < 3; j++)
+            take_over(p, judged[j], fresh[j]);
+        compare_all(p, s, &t, s->deterministic ? "blocks" : "cuDNN");
+        judge_again(p, s, &t);
     }
 }

@@ -58,6 +58,7 @@ static const struct {
     { "wgrad_delay", "all" },
     { "cp", "4" },
     { "context", "allgather_kv" },
+    { "attention_deterministic", "1" },
 };
 
 static void set(struct fixture *f, const char *key, const char *value)

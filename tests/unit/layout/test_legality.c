@@ -336,6 +336,13 @@ static void blocks_beyond_heads(struct fixture *f)
     f->choices.primitives.latent_head_block = 64;
 }
 
+static void order_through_latents(struct fixture *f)
+{
+    f->model.mla = (struct mla){ 1536, 512, 128, 64, 128 };
+    f->model.gqa.kv_heads = f->model.gqa.heads;
+    f->choices.primitives.attention_deterministic = 1;
+}
+
 static void offload_without_budget(struct fixture *f)
 {
     f->choices.primitives.offload = OFFLOAD_CHECKPOINTS;
@@ -462,6 +469,8 @@ static const struct example examples[] = {
       "latent_head_block=4, but sample-30b-a3b makes no keys", "latent_head_block=8" },
     { "latent_block", blocks_beyond_heads, "latent_head_block=64, but a rank has 32 heads",
       "at most 32, or 0" },
+    { "attention_order", order_through_latents, "attention_deterministic=1, but sample-30b-a3b",
+      "attention_deterministic=0" },
     { "offload", offload_without_budget, "sco_host_bytes=0, and offload has checkpoints",
       "sco_host_bytes" },
     { "offload", one_slot, "slots=1", "slots=2" },

@@ -156,6 +156,7 @@ static void check_digest(enum exchange exchange)
         json_object_del(primitives, "exchange");
     json_object_del(primitives, "loss_tile_tokens");
     json_object_del(primitives, "latent_head_block");
+    json_object_del(primitives, "attention_deterministic");
     char *text = json_dumps(document, JSON_COMPACT | JSON_SORT_KEYS);
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (const char *at = text; *at; at++) {

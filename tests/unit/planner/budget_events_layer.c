@@ -288,9 +288,23 @@ static void moe_backward(struct layer *y)
     drop(s, &k->x1);
 }
 
+/* A block of at most 2,048 queries of one head against at most 4,096 keys, rows of whole eights:
+ * two fp32 and two bf16 matrices, fp32 dQ; dK and dV of a sequence's keys where nothing sums them.
+ */
+static uint64_t block_scratch(const struct step *s)
+{
+    uint64_t seq = s->in->seq_tokens, cp = (uint64_t)s->l->cp, d = (uint64_t)s->m->gqa.head_dim;
+    uint64_t n = cp > 1 ? seq / cp / 2 : seq, m = (seq + 7) & ~UINT64_C(7);
+    n = n > 2048 ? 2048 : n;
+    m = m > 4096 ? 4096 : m;
+    return n * m * (4 + 4 + 2 + 2) + n * d * 4 + (cp > 1 ? 0 : 2 * seq * d * 4);
+}
+
 /* Of one group of key heads: as many groups as leave half a GiB each, or one a head. */
 static uint64_t library_scratch(const struct step *s)
 {
+    if (s->p->attention_deterministic)
+        return block_scratch(s);
     uint64_t T = s->T, A = T * (uint64_t)s->l->cp, kv = s->K / (uint64_t)s->m->gqa.head_dim;
     uint64_t whole = 4 * s->Q * T + (s->Q == s->K ? 0 : 4 * s->Q * A);
     if (s->l->cp > 1) /* half the queries, all keys once more */

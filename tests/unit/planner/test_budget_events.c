@@ -62,6 +62,7 @@ static void random_layout(uint64_t *seed, int vocab, struct choices *c)
     p->recompute_layers = pick(seed, -1, 3);
     p->prefetch_units = pick(seed, 0, 3);
     p->comm_streams = pick(seed, 1, 2);
+    p->attention_deterministic = pick(seed, 0, 1);
 }
 
 static void expect_same(const struct rank_budget *got, const struct played *want, int round)

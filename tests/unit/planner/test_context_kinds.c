@@ -57,6 +57,35 @@ static void expanded(void **state)
     assert_int_equal(b.workspace, T * 2 * 48 + 256 + T * 2 * 2 * 4 * 18);
 }
 
+static uint64_t block_workspace(int cp, enum context context, int head_dim, uint64_t seq)
+{
+    struct context_bytes ret;
+    sample_init(&s);
+    s.model.gqa = (struct gqa){ .heads = 32, .kv_heads = 4, .head_dim = head_dim };
+    s.hardware.host = false;
+    s.choices.layout.cp = cp;
+    s.choices.primitives.context = context;
+    s.choices.primitives.attention_deterministic = 1;
+    context_bytes(sample_input(&s, seq), MIXER_GQA, &ret);
+    return ret.workspace;
+}
+
+/* Blocks of 2,048 queries by 4,096 keys at 12 bytes, fp32 dQ of 2,048 rows, dK and dV of a key head
+ * in fp32; gathered keys have sums. Short sequences have smaller blocks, of whole eights of keys;
+ * two ranks have runs of a quarter. */
+static void blocks_in_order(void **state)
+{
+    (void)state;
+    assert_int_equal(block_workspace(1, CONTEXT_NONE, 128, 16384), 100663296 + 1048576 + 16777216);
+    assert_int_equal(block_workspace(2, CONTEXT_ALLGATHER_KV, 128, 16384), 100663296 + 1048576);
+    assert_int_equal(block_workspace(2, CONTEXT_ALLGATHER_KV, 64, 4096),
+                     12 * 1024 * 4096 + 4 * 1024 * 64);
+    assert_int_equal(block_workspace(1, CONTEXT_NONE, 64, 37),
+                     12 * 37 * 40 + 4 * 37 * 64 + 8 * 37 * 64);
+    assert_int_equal(block_workspace(1, CONTEXT_NONE, 256, 3000),
+                     UINT64_C(12) * 2048 * 3000 + 4 * 2048 * 256 + 8 * 3000 * 256);
+}
+
 /* Absorbed queries of 4 x 20 and outputs of 4 x 16; one key head of 20 whose values are its first
  * 16, once for each of two ranks. */
 static void absorbed(void **state)
@@ -102,10 +131,8 @@ static void mamba(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(expanded),
-        cmocka_unit_test(absorbed),
-        cmocka_unit_test(lightning),
-        cmocka_unit_test(mamba),
+        cmocka_unit_test(expanded),  cmocka_unit_test(absorbed), cmocka_unit_test(blocks_in_order),
+        cmocka_unit_test(lightning), cmocka_unit_test(mamba),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
