@@ -3,9 +3,8 @@
  * what was two bounds below its predicted peak has not. The machine of a plan is the hardware file
  * of today with the limit in the place of its memory, and nothing kept from it. */
 #include "planner/report/prediction.h"
+#include "tests/paired/stored.h"
 
-#include <dirent.h>
-#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -13,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -31,23 +29,6 @@ static uint64_t bytes_at(const json_t *object, const char *key)
     if (!json_is_integer(value))
         fail_msg("'%s' is missing", key);
     return (uint64_t)json_integer_value(value);
-}
-
-/* The stored plan, on the machine of today; what it keeps free is nothing. */
-static void load_plan(const json_t *document, struct plan *ret)
-{
-    char path[] = "/tmp/rankfit-limit-XXXXXX";
-    struct diag_list errors = { 0 };
-    int file = mkstemp(path);
-    assert_true(file >= 0);
-    assert_int_equal(json_dumpfd(json_object_get(document, "plan"), file, JSON_COMPACT), 0);
-    assert_int_equal(close(file), 0);
-    int status = plan_load(path, ret, &errors);
-    (void)unlink(path);
-    status |= hardware_load(ret->hardware.name, &ret->hardware, &errors);
-    diag_list_print(stderr, &errors);
-    assert_int_equal(status, 0);
-    assert_int_equal(ret->headroom_bytes + ret->reserve_bytes, 0);
 }
 
 static void judge_run(const char *name, struct prediction *prediction, const json_t *document,
@@ -75,35 +56,25 @@ static void judge_run(const char *name, struct prediction *prediction, const jso
         assert_int_equal(bytes_at(run, "status"), 3);
 }
 
-static void judge_plan(const char *directory, const char *name, struct tally *tally)
+/* What the stored plans keep free is nothing. */
+static void judge_plan(const char *name, const json_t *document, void *context)
 {
     static struct prediction prediction;
-    char path[1024];
+    struct tally *tally = context;
     size_t index;
     json_t *run;
-    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
-    json_t *document = json_load_file(path, 0, NULL);
-    assert_non_null(document);
-    load_plan(document, &prediction.plan);
+    stored_plan(json_object_get(document, "plan"), &prediction.plan);
+    assert_int_equal(prediction.plan.headroom_bytes + prediction.plan.reserve_bytes, 0);
     json_array_foreach(json_object_get(document, "runs"), index, run)
         judge_run(name, &prediction, document, run, tally);
-    json_decref(document);
     tally->plans++;
 }
 
 static void limits_hold(void **state)
 {
-    const char *directory = *state;
     struct tally tally = { 0 };
-    struct dirent **names;
-    int count = scandir(directory, &names, NULL, alphasort);
-    for (int i = 0; i < count; i++) {
-        if (strstr(names[i]->d_name, ".json"))
-            judge_plan(directory, names[i]->d_name, &tally);
-        free(names[i]);
-    }
-    if (count >= 0)
-        free(names);
+    (void)state;
+    (void)stored_each("limits", judge_plan, &tally);
     for (int i = 0; i < VERDICTS; i++)
         printf("  %-12s  %d ran, %d ended\n", verdict_names[i], tally.of[i][1], tally.of[i][0]);
     assert_true(tally.plans >= LEAST_PLANS);
@@ -112,11 +83,6 @@ static void limits_hold(void **state)
 
 int main(void)
 {
-    char directory[900];
-    const char *root = getenv("RANKFIT_DATA");
-    (void)snprintf(directory, sizeof directory, "%s/tests/data/measured/limits", root ? root : ".");
-    const struct CMUnitTest tests[] = { { "limits_hold", limits_hold, NULL, NULL, directory } };
-    if (access(directory, R_OK) != 0)
-        return SKIPPED;
+    const struct CMUnitTest tests[] = { cmocka_unit_test(limits_hold) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,9 +6,8 @@
  * half of the rows what comes and goes is at least 40 % of the figure, so that state cannot hide a
  * wrong working set. */
 #include "planner/compare/compare.h"
+#include "tests/paired/stored.h"
 
-#include <dirent.h>
-#include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,21 +16,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 enum { LEAST_ROWS = 53 };
-
-/* The part of a stored row as a file of its own, which the readers take. */
-static void write_part(const json_t *row, const char *key, char *ret_path, size_t size)
-{
-    (void)snprintf(ret_path, size, "/tmp/rankfit-row-XXXXXX");
-    int file = mkstemp(ret_path);
-    assert_true(file >= 0);
-    assert_int_equal(json_dumpfd(json_object_get(row, key), file, JSON_COMPACT), 0);
-    assert_int_equal(close(file), 0);
-}
 
 static double bound_of(const struct compared_rank *rank, const struct rank_budget *budget)
 {
@@ -94,52 +82,30 @@ static bool is_mostly_moving(const struct measurement *measurement)
     return (double)moving >= 0.4 * (double)largest->device_bytes;
 }
 
-static bool check_row(const char *directory, const char *name)
+struct tally {
+    int moving; /* rows of which two fifths come and go */
+};
+
+static void check_row(const char *name, const json_t *row, void *context)
 {
     static struct prediction prediction;
-    char path[1024], plan[64], measured[64];
+    struct tally *tally = context;
     struct measurement measurement = { .rank_count = 0 };
-    struct diag_list errors = { 0 };
-    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
-    json_t *row = json_load_file(path, 0, NULL);
-    assert_non_null(row);
-    write_part(row, "plan", plan, sizeof plan);
-    write_part(row, "measurement", measured, sizeof measured);
-    json_decref(row);
-    int status = plan_load(plan, &prediction.plan, &errors);
-    status |= measurement_load(measured, &measurement, &errors);
-    status |= hardware_load(prediction.plan.hardware.name, &prediction.plan.hardware, &errors);
-    (void)unlink(plan);
-    (void)unlink(measured);
-    diag_list_print(stderr, &errors);
-    assert_int_equal(status, 0);
+    stored_plan(json_object_get(row, "plan"), &prediction.plan);
+    stored_measurement(json_object_get(row, "measurement"), &measurement);
     judge(name, &prediction, &measurement);
-    bool is_moving = is_mostly_moving(&measurement);
+    tally->moving += is_mostly_moving(&measurement);
     measurement_done(&measurement);
-    return is_moving;
 }
 
 static void test_rows(void **state)
 {
     (void)state;
-    char directory[900];
-    struct dirent **names;
-    const char *root = getenv("RANKFIT_DATA");
-    assert_non_null(root);
-    (void)snprintf(directory, sizeof directory, "%s/tests/data/measured", root);
-    int rows = 0, moving = 0, count = scandir(directory, &names, NULL, alphasort);
-    for (int i = 0; i < count; i++) {
-        if (strstr(names[i]->d_name, ".json")) {
-            moving += check_row(directory, names[i]->d_name);
-            rows++;
-        }
-        free(names[i]);
-    }
-    if (count >= 0)
-        free(names);
-    printf("  in %d of %d rows 40 %% of the figure come and go\n", moving, rows);
+    struct tally tally = { 0 };
+    int rows = stored_each("", check_row, &tally);
+    printf("  in %d of %d rows 40 %% of the figure come and go\n", tally.moving, rows);
     assert_true(rows >= LEAST_ROWS);
-    assert_true(2 * moving >= rows);
+    assert_true(2 * tally.moving >= rows);
 }
 
 int main(void)

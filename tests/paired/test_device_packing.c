@@ -5,16 +5,14 @@
 #include "base/plan/measurement.h"
 #include "executor/fabric/group.h"
 #include "executor/runtime/trainer.h"
+#include "tests/paired/stored.h"
 
-#include <dirent.h>
-#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -157,34 +155,13 @@ static void check_slack(const char *name, int rank, uint64_t extent, uint64_t ro
                  (unsigned long long)(extent - room), (unsigned long long)extent);
 }
 
-/* The part of a stored row as a file of its own, which the readers take. */
-static void write_part(const json_t *row, const char *key, char *ret_path, size_t size)
-{
-    (void)snprintf(ret_path, size, "/tmp/rankfit-row-XXXXXX");
-    int file = mkstemp(ret_path);
-    assert_true(file >= 0);
-    assert_int_equal(json_dumpfd(json_object_get(row, key), file, JSON_COMPACT), 0);
-    assert_int_equal(close(file), 0);
-}
-
-static void check_row(const char *directory, const char *name)
+static void check_row(const char *name, const json_t *row, void *context)
 {
     static struct plan plan;
-    char path[1024], plan_path[64], measured_path[64];
     struct measurement measurement = { .rank_count = 0 };
-    struct diag_list errors = { 0 };
-    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
-    json_t *row = json_load_file(path, 0, NULL);
-    assert_non_null(row);
-    write_part(row, "plan", plan_path, sizeof plan_path);
-    write_part(row, "measurement", measured_path, sizeof measured_path);
-    json_decref(row);
-    int status = plan_load(plan_path, &plan, &errors);
-    status |= measurement_load(measured_path, &measurement, &errors);
-    (void)unlink(plan_path);
-    (void)unlink(measured_path);
-    diag_list_print(stderr, &errors);
-    assert_int_equal(status, 0);
+    (void)context;
+    stored_plan(json_object_get(row, "plan"), &plan);
+    stored_measurement(json_object_get(row, "measurement"), &measurement);
     for (size_t i = 0; i < measurement.rank_count; i++) {
         const struct measured_rank *rank = &measurement.ranks[i];
         struct arena_record record;
@@ -199,22 +176,7 @@ static void check_row(const char *directory, const char *name)
 static void test_rows(void **state)
 {
     (void)state;
-    char directory[900];
-    struct dirent **names;
-    const char *root = getenv("RANKFIT_DATA");
-    assert_non_null(root);
-    (void)snprintf(directory, sizeof directory, "%s/tests/data/measured", root);
-    int rows = 0, count = scandir(directory, &names, NULL, alphasort);
-    for (int i = 0; i < count; i++) {
-        if (strstr(names[i]->d_name, ".json")) {
-            check_row(directory, names[i]->d_name);
-            rows++;
-        }
-        free(names[i]);
-    }
-    if (count >= 0)
-        free(names);
-    assert_true(rows > 0);
+    assert_true(stored_each("", check_row, NULL) > 0);
 }
 
 int main(void)

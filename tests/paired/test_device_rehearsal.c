@@ -2,9 +2,8 @@
  * against the same rank of the run, where there was one, and against today's prediction. A row is
  * {date, command, plan, measurement (of the run), rehearsals: [measurement, ...]}. */
 #include "planner/compare/compare.h"
+#include "tests/paired/stored.h"
 
-#include <dirent.h>
-#include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -24,39 +22,6 @@ struct row {
     struct prediction prediction;
     struct measurement run; /* no ranks: the world was larger than the machine */
 };
-
-/* A stored part as a file of its own, which the readers take. */
-static void write_part(const json_t *part, char *ret_path, size_t size)
-{
-    (void)snprintf(ret_path, size, "/tmp/rankfit-row-XXXXXX");
-    int file = mkstemp(ret_path);
-    assert_true(file >= 0);
-    assert_int_equal(json_dumpfd(part, file, JSON_COMPACT), 0);
-    assert_int_equal(close(file), 0);
-}
-
-static void read_measurement(const json_t *part, struct measurement *ret)
-{
-    struct diag_list errors = { 0 };
-    char path[64];
-    write_part(part, path, sizeof path);
-    int status = measurement_load(path, ret, &errors);
-    (void)unlink(path);
-    diag_list_print(stderr, &errors);
-    assert_int_equal(status, 0);
-}
-
-static void read_plan(const json_t *part, struct plan *ret)
-{
-    struct diag_list errors = { 0 };
-    char path[64];
-    write_part(part, path, sizeof path);
-    int status = plan_load(path, ret, &errors);
-    (void)unlink(path);
-    status |= hardware_load(ret->hardware.name, &ret->hardware, &errors);
-    diag_list_print(stderr, &errors);
-    assert_int_equal(status, 0);
-}
 
 static const struct measured_rank *rank_of(const struct measurement *m, int rank)
 {
@@ -170,7 +135,7 @@ static void check_rehearsals(const struct row *row, const json_t *list)
     assert_in_range(count, 1, MOST);
     json_array_foreach(list, i, part)
     {
-        read_measurement(part, &rehearsals[i]);
+        stored_measurement(part, &rehearsals[i]);
         check_rehearsal(row, &rehearsals[i]);
     }
     if (row->run.rank_count > 0)
@@ -179,45 +144,24 @@ static void check_rehearsals(const struct row *row, const json_t *list)
         measurement_done(&rehearsals[i]);
 }
 
-static void check_row(const char *directory, const char *name)
+static void check_row(const char *name, const json_t *stored, void *context)
 {
     static struct row row;
-    char path[1024];
-    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
-    json_t *stored = json_load_file(path, 0, NULL);
-
-    assert_non_null(stored);
+    (void)context;
     memset(&row, 0, sizeof row);
     row.name = name;
-    read_plan(json_object_get(stored, "plan"), &row.prediction.plan);
+    stored_plan(json_object_get(stored, "plan"), &row.prediction.plan);
     prediction_compute(&row.prediction);
     if (json_is_object(json_object_get(stored, "measurement")))
-        read_measurement(json_object_get(stored, "measurement"), &row.run);
+        stored_measurement(json_object_get(stored, "measurement"), &row.run);
     check_rehearsals(&row, json_object_get(stored, "rehearsals"));
     measurement_done(&row.run);
-    json_decref(stored);
 }
 
 static void stored_rehearsals(void **state)
 {
-    char directory[700];
-    struct dirent **names;
-    const char *root = getenv("RANKFIT_DATA");
-
     (void)state;
-    assert_non_null(root);
-    (void)snprintf(directory, sizeof directory, "%s/tests/data/measured/rehearsals", root);
-    int rows = 0, count = scandir(directory, &names, NULL, alphasort);
-    for (int i = 0; i < count; i++) {
-        if (strstr(names[i]->d_name, ".json")) {
-            check_row(directory, names[i]->d_name);
-            rows++;
-        }
-        free(names[i]);
-    }
-    if (count >= 0)
-        free(names);
-    assert_true(rows >= LEAST_ROWS);
+    assert_true(stored_each("rehearsals", check_row, NULL) >= LEAST_ROWS);
 }
 
 int main(void)

@@ -4,9 +4,8 @@
  * none of which comes from these runs; routed rows are those measured. Of a run the median of its
  * steps counts, the first left out: libraries choose their kernels in it. */
 #include "planner/report/prediction.h"
+#include "tests/paired/stored.h"
 
-#include <dirent.h>
-#include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,23 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 enum { LEAST_ROWS = 50, MOST_STEPS = 64 };
 
 static const double bound = 0.10, mean_bound = 0.05;
-
-/* The part of a stored row as a file of its own, which the readers take. */
-static void write_part(const json_t *row, const char *key, char *ret_path, size_t size)
-{
-    (void)snprintf(ret_path, size, "/tmp/rankfit-row-XXXXXX");
-    int file = mkstemp(ret_path);
-    assert_true(file >= 0);
-    assert_int_equal(json_dumpfd(json_object_get(row, key), file, JSON_COMPACT), 0);
-    assert_int_equal(close(file), 0);
-}
 
 static int by_value(const void *a, const void *b)
 {
@@ -86,65 +74,38 @@ static void forget_fine_keys(struct hardware *hardware)
             memcpy((char *)hardware + hardware_keys[i].offset, &none, sizeof none);
 }
 
-/* The relative error. */
-static double check_row(const char *directory, const char *name, bool fine)
+struct summary {
+    bool fine; /* keys are taken */
+    int rows, beyond;
+    double sum; /* of relative errors, without their signs */
+};
+
+static void check_row(const char *name, const json_t *row, void *context)
 {
     static struct prediction prediction;
-    char path[1024], plan[64], measured[64];
+    struct summary *summary = context;
     struct measurement measurement = { .rank_count = 0 };
-    struct diag_list errors = { 0 };
     struct step_time time;
-    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
-    json_t *row = json_load_file(path, 0, NULL);
-    assert_non_null(row);
-    write_part(row, "plan", plan, sizeof plan);
-    write_part(row, "measurement", measured, sizeof measured);
-    json_decref(row);
-    int status = plan_load(plan, &prediction.plan, &errors);
-    status |= measurement_load(measured, &measurement, &errors);
-    status |= hardware_load(prediction.plan.hardware.name, &prediction.plan.hardware, &errors);
-    (void)unlink(plan);
-    (void)unlink(measured);
-    diag_list_print(stderr, &errors);
-    assert_int_equal(status, 0);
-    if (!fine)
+    stored_plan(json_object_get(row, "plan"), &prediction.plan);
+    stored_measurement(json_object_get(row, "measurement"), &measurement);
+    if (!summary->fine)
         forget_fine_keys(&prediction.plan.hardware);
     prediction_compute(&prediction);
     struct budget_input in = prediction.input;
     in.measured = busiest(&measurement);
     step_time_compute(&in, &time);
-    double seconds = median_step(&measurement.ranks[0]);
-    if (fine)
+    double seconds = median_step(&measurement.ranks[0]), error = fabs(time.seconds / seconds - 1);
+    if (summary->fine)
         print_row(name, &time, seconds);
     measurement_done(&measurement);
-    return time.seconds / seconds - 1;
+    summary->beyond += error > bound;
+    summary->sum += error;
 }
-
-struct summary {
-    int rows, beyond;
-    double sum; /* of relative errors, without their signs */
-};
 
 static void check_rows(bool fine, struct summary *ret)
 {
-    char directory[900];
-    struct dirent **names;
-    const char *root = getenv("RANKFIT_DATA");
-    assert_non_null(root);
-    (void)snprintf(directory, sizeof directory, "%s/tests/data/measured", root);
-    *ret = (struct summary){ 0 };
-    int count = scandir(directory, &names, NULL, alphasort);
-    for (int i = 0; i < count; i++) {
-        if (strstr(names[i]->d_name, ".json")) {
-            double error = fabs(check_row(directory, names[i]->d_name, fine));
-            ret->beyond += error > bound;
-            ret->sum += error;
-            ret->rows++;
-        }
-        free(names[i]);
-    }
-    if (count >= 0)
-        free(names);
+    *ret = (struct summary){ .fine = fine };
+    ret->rows = stored_each("", check_row, ret);
 }
 
 static void test_rows(void **state)
