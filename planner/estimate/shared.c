@@ -19,28 +19,9 @@ static void forget_state_and_loss(struct primitives *p)
     p->slots = p->vocab_group = p->vocab_strip = p->loss_tile_tokens = 0;
 }
 
-/* What units of state do not depend on. */
-static void forget_layers_and_loss(struct primitives *p)
+/* Whatever makes a layer, and what is fetched or kept elsewhere around it. */
+static void forget_layers(struct primitives *p)
 {
-    p->logits_dtype = (enum dtype)0;
-    p->recompute = (enum recompute)0;
-    p->recompute_layers = 0;
-    p->loss = (enum loss)0;
-    p->moe = (enum moe_schedule)0;
-    p->moe_chunks = p->wgrad_delay = 0;
-    p->moe_cap_tokens = 0;
-    p->exchange = (enum exchange)0;
-    p->context = (enum context)0;
-    p->linear_context = (enum linear_context)0;
-    p->prefetch_units = p->comm_streams = 0;
-    p->offload = 0;
-    p->sco_host_bytes = p->bucket_params = 0;
-    p->slots = p->vocab_group = p->vocab_strip = p->loss_tile_tokens = 0;
-}
-
-static void forget_layers_and_state(struct primitives *p)
-{
-    p->sharding = (enum sharding)0;
     p->recompute = (enum recompute)0;
     p->recompute_layers = 0;
     p->moe = (enum moe_schedule)0;
@@ -53,6 +34,21 @@ static void forget_layers_and_state(struct primitives *p)
     p->offload = 0;
     p->sco_host_bytes = p->bucket_params = 0;
     p->slots = 0;
+}
+
+/* What units of state do not depend on. */
+static void forget_layers_and_loss(struct primitives *p)
+{
+    forget_layers(p);
+    p->logits_dtype = (enum dtype)0;
+    p->loss = (enum loss)0;
+    p->vocab_group = p->vocab_strip = p->loss_tile_tokens = 0;
+}
+
+static void forget_layers_and_state(struct primitives *p)
+{
+    forget_layers(p);
+    p->sharding = (enum sharding)0;
 }
 
 static void body_init(struct estimator *e, struct body *ret)

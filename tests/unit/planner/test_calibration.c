@@ -217,30 +217,27 @@ static void add_attention(double fade)
         }
 }
 
+/* The rates that went in come out, whether attention fades or not. */
+static void find_attention(double fade_tokens)
+{
+    begin();
+    add_attention(fade_tokens);
+    compute();
+    assert_near(value("attention_half_tokens"), 400, 2e-3, "tokens");
+    assert_near(value("attention_forward_efficiency"), 0.7, 1e-3, "of the peak");
+    assert_near(value("attention_backward_efficiency"), 0.5, 1e-3, "of the peak");
+    assert_near(value("attention_head64_factor"), 0.8, 1e-3, "of dim 128");
+    assert_near(value("attention_head256_factor"), 1.1, 1e-3, "of dim 128");
+    assert_near(value("attention_backward_head64_factor"), 0.9, 1e-3, "of dim 128");
+    assert_near(value("attention_backward_head256_factor"), 0.75, 1e-3, "of dim 128");
+}
+
 static void attention_is_found(void **state)
 {
     (void)state;
-    begin();
-    add_attention(0);
-    compute();
-    assert_near(value("attention_half_tokens"), 400, 2e-3, "tokens");
-    assert_near(value("attention_forward_efficiency"), 0.7, 1e-3, "of the peak");
-    assert_near(value("attention_backward_efficiency"), 0.5, 1e-3, "of the peak");
-    assert_near(value("attention_head64_factor"), 0.8, 1e-3, "of dim 128");
-    assert_near(value("attention_head256_factor"), 1.1, 1e-3, "of dim 128");
-    assert_near(value("attention_backward_head64_factor"), 0.9, 1e-3, "of dim 128");
-    assert_near(value("attention_backward_head256_factor"), 0.75, 1e-3, "of dim 128");
+    find_attention(0);
     assert_null(calibration_value(&found, "attention_fade_tokens"));
-    begin();
-    add_attention(500000);
-    compute();
-    assert_near(value("attention_half_tokens"), 400, 2e-3, "tokens");
-    assert_near(value("attention_forward_efficiency"), 0.7, 1e-3, "of the peak");
-    assert_near(value("attention_backward_efficiency"), 0.5, 1e-3, "of the peak");
-    assert_near(value("attention_head64_factor"), 0.8, 1e-3, "of dim 128");
-    assert_near(value("attention_head256_factor"), 1.1, 1e-3, "of dim 128");
-    assert_near(value("attention_backward_head64_factor"), 0.9, 1e-3, "of dim 128");
-    assert_near(value("attention_backward_head256_factor"), 0.75, 1e-3, "of dim 128");
+    find_attention(500000);
     assert_near(value("attention_fade_tokens"), 500000, 0.01, "tokens");
     assert_null(calibration_value(&found, "sustained_share"));
 }
