@@ -1,0 +1,22 @@
+/* legality_examples.h - for every rule a way to break the sample layout, and what must be said. */
+#ifndef RANKFIT_TESTS_LAYOUT_LEGALITY_EXAMPLES_H
+#define RANKFIT_TESTS_LAYOUT_LEGALITY_EXAMPLES_H
+
+#include "tests/unit/layout/fixture.h"
+
+/* One way to break the sample, and what must be said. */
+struct example {
+    const char *rule;
+    void (*bend)(struct fixture *f);
+    const char *what, *hint; /* in the message */
+};
+
+/* Three of the ways by themselves. */
+void experts_uneven(struct fixture *f);
+void chunks_under_plain(struct fixture *f);
+void ring_without_group(struct fixture *f);
+
+extern const struct example legality_examples[];
+extern const int legality_example_count;
+
+#endif
