@@ -63,6 +63,17 @@ const char *nearest_divisors(int64_t amount, int64_t degree, char *ret, size_t s
     return ret;
 }
 
+const char *all_divisors(int64_t amount, char *ret, size_t size)
+{
+    size_t used = 0;
+
+    ret[0] = '\0';
+    for (int64_t d = 1; d <= amount; d++)
+        if (amount % d == 0)
+            text_append(ret, size, &used, "%s%lld", used ? ", " : "", (long long)d);
+    return ret;
+}
+
 /* `key` at `degree` must divide `amount`, which is called `what`. A degree that is offered instead
  * divides the GPUs too. */
 static int check_divides(const struct legality_input *in, const char *key, int degree,
@@ -123,6 +134,7 @@ int legality_kv_heads(const struct legality_input *in, struct diag_list *reterr)
 {
     const struct gqa *gqa = &in->model->gqa;
     int tp = in->choices->layout.tp;
+    char legal[200];
 
     if (tp == 1 || !model_has_softmax(in->model) || gqa->kv_heads % tp == 0)
         return 0;
@@ -132,9 +144,9 @@ int legality_kv_heads(const struct legality_input *in, struct diag_list *reterr)
         reterr, choice_pos(in->fixed, "tp"),
         "tp %d does not divide %d key/value heads, and engine rankfit does not replicate them", tp,
         gqa->kv_heads);
-    diag_hint(reterr, "tp is at most %lld for this model on %d GPUs",
-              (long long)common_divisor(common_divisor(gqa->heads, gqa->kv_heads), in->gpus),
-              in->gpus);
+    int64_t common = common_divisor(common_divisor(gqa->heads, gqa->kv_heads), in->gpus);
+    diag_hint(reterr, "tp is at most %lld for this model on %d GPUs; legal: %s", (long long)common,
+              in->gpus, all_divisors(common, legal, sizeof legal));
     return 1;
 }
 

@@ -4,6 +4,7 @@
 #include "base/units.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 /* Parts of equal length that a sequence splits into: zig-zag order gives each rank one piece from
  * the front and one from the back; sequence parallelism splits a rank's tokens over tp. */
@@ -87,29 +88,74 @@ int legality_linear_context(const struct legality_input *in, struct diag_list *r
     return 1;
 }
 
+/* Whole query heads for each rank; key/value heads divide or repeat evenly. */
+static bool ulysses_splits(const struct gqa *gqa, int64_t ranks)
+{
+    return gqa->heads % ranks == 0 && (gqa->kv_heads % ranks == 0 || ranks % gqa->kv_heads == 0);
+}
+
+/* "1, 2, 4, 8": numbers of ranks that divide `amount` and split the heads. Returns ret; the legal
+ * one next to `ranks`, the smaller of two as near, in *nearest. */
+static const char *ulysses_list(const struct gqa *gqa, int64_t amount, int64_t ranks, char *ret,
+                                size_t size, int64_t *nearest)
+{
+    size_t used = 0;
+
+    ret[0] = '\0';
+    *nearest = 1;
+    for (int64_t d = 1; d <= amount && d <= gqa->heads; d++) {
+        if (amount % d != 0 || !ulysses_splits(gqa, d))
+            continue;
+        text_append(ret, size, &used, "%s%lld", used ? ", " : "", (long long)d);
+        if (llabs(d - ranks) < llabs(*nearest - ranks))
+            *nearest = d;
+    }
+    return ret;
+}
+
 int legality_ulysses_heads(const struct legality_input *in, struct diag_list *reterr)
 {
     const struct layout *l = &in->choices->layout;
     const struct gqa *gqa = &in->model->gqa;
-    int64_t ranks = (int64_t)l->cp * l->tp;
-    char near[64];
+    int64_t ranks = (int64_t)l->cp * l->tp, nearest;
+    char all[160], both[160], here[160];
 
-    if (in->choices->primitives.context != CONTEXT_ULYSSES || l->cp == 1)
-        return 0;
-    bool heads = gqa->heads % ranks == 0;
-    bool kv_heads = gqa->kv_heads % ranks == 0 || ranks % gqa->kv_heads == 0;
-    if (heads && kv_heads)
+    if (in->choices->primitives.context != CONTEXT_ULYSSES || l->cp == 1 ||
+        ulysses_splits(gqa, ranks))
         return 0;
     if (!reterr)
         return 1;
-    int64_t legal = heads ? common_divisor(gqa->heads, gqa->kv_heads) : gqa->heads;
+    bool heads = gqa->heads % ranks == 0;
     diag_error(reterr, choice_pos(in->fixed, "cp"),
                "ulysses gives each of cp %d x tp %d = %lld ranks whole heads, but %d %s %s", l->cp,
                l->tp, (long long)ranks, heads ? gqa->kv_heads : gqa->heads,
                heads ? "key/value heads" : "query heads",
                heads ? "neither divide among them nor repeat evenly" : "do not divide among them");
-    diag_hint(reterr, "nearest legal cp x tp on %d GPUs: %s; or context=allgather_kv", in->gpus,
-              nearest_divisors(common_divisor(legal, in->gpus), ranks, near, sizeof near));
+    (void)ulysses_list(gqa, gqa->heads, ranks, both, sizeof both, &nearest);
+    (void)ulysses_list(gqa, in->gpus, ranks, here, sizeof here, &nearest);
+    diag_hint(reterr,
+              "nearest legal cp x tp: %lld; query heads allow %s, key/value heads of these %s, %d "
+              "GPUs of these %s; or context=allgather_kv",
+              (long long)nearest, all_divisors(gqa->heads, all, sizeof all), both, in->gpus, here);
+    return 1;
+}
+
+int legality_ulysses_repeat(const struct legality_input *in, struct diag_list *reterr)
+{
+    const struct layout *l = &in->choices->layout;
+    int64_t ranks = (int64_t)l->cp * l->tp, kv = in->model->gqa.kv_heads;
+
+    if (in->choices->primitives.context != CONTEXT_ULYSSES || l->cp == 1 || kv < 1 || ranks <= kv ||
+        in->model->mla.kv_rank > 0)
+        return 0;
+    if (!reterr)
+        return 1;
+    diag_warning(reterr, choice_pos(in->fixed, "cp"),
+                 "ulysses over cp %d x tp %d = %lld ranks repeats %lld key/value heads: exchanged "
+                 "keys and values take %lld times their bytes",
+                 l->cp, l->tp, (long long)ranks, (long long)kv, (long long)(ranks / kv));
+    diag_hint(reterr, "cp x tp up to %lld repeats none; context=allgather_kv and ring never do",
+              (long long)kv);
     return 1;
 }
 
@@ -223,6 +269,19 @@ int legality_recompute_layers(const struct legality_input *in, struct diag_list 
                "recompute_layers=%d, but the largest stage has %d layers", p->recompute_layers,
                largest);
     diag_hint(reterr, "recompute_layers is at most %d, or all", largest);
+    return 1;
+}
+
+int legality_selective_recompute(const struct legality_input *in, struct diag_list *reterr)
+{
+    if (in->choices->primitives.recompute != RECOMPUTE_SELECTIVE)
+        return 0;
+    if (!reterr)
+        return 1;
+    diag_warning(reterr, choice_pos(in->fixed, "recompute"),
+                 "recompute=selective saves 0 bytes: fused attention keeps no scores, norms and "
+                 "activations are made again in any case, and what a product made stays");
+    diag_hint(reterr, "recompute=full with recompute_layers=N keeps of N layers their input alone");
     return 1;
 }
 

@@ -25,7 +25,8 @@ legality_check_function legality_sequence, legality_context, legality_linear_con
     legality_ulysses_heads, legality_head_split, legality_moe, legality_moe_cap,
     legality_wgrad_delay, legality_recompute_layers, legality_vocab_group, legality_vocab_strip,
     legality_offload, legality_offload_idle, legality_exchange, legality_loss_tile,
-    legality_latent_block, legality_attention_order;
+    legality_latent_block, legality_attention_order, legality_ulysses_repeat,
+    legality_selective_recompute;
 
 /* legality_model.c */
 bool model_has_mixer(const struct model *model, enum mixer mixer);
@@ -36,6 +37,9 @@ int64_t common_divisor(int64_t a, int64_t b);
 
 /* "4 or 8": the divisors of `amount` next to `degree`, below and above. Returns ret. */
 const char *nearest_divisors(int64_t amount, int64_t degree, char *ret, size_t size);
+
+/* "1, 2, 4": every divisor of `amount`. Returns ret. */
+const char *all_divisors(int64_t amount, char *ret, size_t size);
 
 /* True when tp, cp, pp and the data-parallel degrees fill the world: rules about batches wait for
  * that, so that one mistake is not reported twice. */

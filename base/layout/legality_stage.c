@@ -13,14 +13,20 @@ static int named_stages(const struct layout *l)
     return count;
 }
 
-/* "24,24": the even split of the model over pp stages. */
+/* "24,24": the even split of the model over pp stages; prediction layers that are trained stand on
+ * the last stage and count as its layers. */
 static void even_split(const struct legality_input *in, char *ret, size_t size)
 {
     struct layout even = in->choices->layout;
+    int more = in->model->mtp_trained ? in->model->mtp_layers : 0;
     size_t used = 0;
 
     ret[0] = '\0';
-    layout_split_layers(&even, in->model->layers);
+    layout_split_layers(&even, in->model->layers + more);
+    if (even.stage_layers[even.pp - 1] > more)
+        even.stage_layers[even.pp - 1] -= more;
+    else
+        layout_split_layers(&even, in->model->layers);
     for (int stage = 0; stage < even.pp; stage++)
         text_append(ret, size, &used, "%s%d", stage ? "," : "", even.stage_layers[stage]);
 }

@@ -209,6 +209,40 @@ static void p05_ulysses(struct fixture *f)
     fixture_derive(f);
 }
 
+static void ulysses_of_neither_heads(struct fixture *f)
+{
+    p05_ulysses(f);
+    f->input.gpus = 40;
+    f->choices.layout.ep = 8;
+    f->choices.layout.cp = 5;
+    fixture_derive(f);
+}
+
+static void p04_ulysses_repeats(struct fixture *f)
+{
+    f->model.gqa.heads = 16;
+    f->model.gqa.kv_heads = 2;
+    f->choices.layout.cp = 8;
+    f->choices.primitives.context = CONTEXT_ULYSSES;
+    fixture_derive(f);
+}
+
+static void p15_selective(struct fixture *f)
+{
+    f->choices.primitives.recompute = RECOMPUTE_SELECTIVE;
+}
+
+static void p06_even_with_prediction(struct fixture *f)
+{
+    f->model.layers = 46;
+    f->model.mtp_layers = 1;
+    f->model.mtp_trained = true;
+    f->choices.layout.ep = 2;
+    f->choices.layout.pp = 4;
+    fixture_derive(f);
+    f->choices.layout.stage_layers[3] += 2;
+}
+
 static void head_split_uneven(struct fixture *f)
 {
     linear_context_missing(f);
@@ -405,12 +439,15 @@ const struct example legality_examples[] = {
     { "experts", experts_uneven, "ep 8 does not divide 60 experts", "on 8 GPUs: 4" },
     { "expert_width", expert_width_uneven, "etp 8 does not divide 1412 columns", "on 8 GPUs: 4" },
     { "no_experts", dense_model_with_ep, "has no experts", "ep=1" },
-    { "kv_heads", p04_kv_heads, "tp 4 does not divide 2 key/value heads", "at most 2" },
+    { "kv_heads", p04_kv_heads, "tp 4 does not divide 2 key/value heads",
+      "at most 2 for this model on 8 GPUs; legal: 1, 2" },
     { "heads", heads_uneven, "tp 8 does not divide 12 query heads", "on 8 GPUs: 4" },
     { "linear_heads", linear_heads_uneven, "tp 4 does not divide 2 heads common", "2" },
     { "mlp_width", shared_expert_uneven, "tp 4 does not divide 510 columns of the shared expert",
       "on 8 GPUs: 2" },
     { "stage_sum", p07_layers_dropped, "11 + 13 = 24, but the model has 48 layers", "24,24" },
+    { "stage_sum", p06_even_with_prediction, "11 + 12 + 12 + 13 = 48, but the model has 46",
+      "12,12,12,10" },
     { "stage_count", stage_too_many, "names 2 stages, but pp is 1", "48" },
     { "stage_count", pp_beyond_layers, "pp 4 is more than the model's 3 layers", "at most 3" },
     { "stage_empty", stage_without_layers, "stage 0 of 2 holds 0 layers", "at least one" },
@@ -427,7 +464,13 @@ const struct example legality_examples[] = {
     { "linear_context", linear_context_missing, "linear_context=none, but cp 4", "state_pass" },
     { "linear_context", linear_context_without_layers,
       "linear_context=state_pass, but the model has no linear attention", "linear_context=none" },
-    { "ulysses_heads", p05_ulysses, "40 query heads do not divide", "on 16 GPUs: 8;" },
+    { "ulysses_heads", p05_ulysses, "40 query heads do not divide",
+      "cp x tp: 8; query heads allow 1, 2, 4, 5, 8, 10, 20, 40, key/value heads of these "
+      "1, 2, 4, 8, 40, 16 GPUs of these 1, 2, 4, 8;" },
+    { "ulysses_heads", ulysses_of_neither_heads, "8 key/value heads neither divide",
+      "cp x tp: 4;" },
+    { "ulysses_repeat", p04_ulysses_repeats, "repeats 2 key/value heads", "up to 2" },
+    { "selective_recompute", p15_selective, "saves 0 bytes", "recompute_layers=N" },
     { "head_split", head_split_uneven, "6 key and 32 value heads among cp 4", "2" },
     { "moe", chunks_under_plain, "moe_chunks=4 with moe=plain", "moe=chunked" },
     { "moe_cap", cap_under_plain, "moe_cap_tokens=4096 with moe=plain", "moe=capped" },
