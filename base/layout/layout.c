@@ -91,3 +91,10 @@ uint64_t layout_local_tokens(const struct layout *layout, uint64_t seq_tokens)
 {
     return mul_sat((uint64_t)layout->micro_batch, seq_tokens) / (uint64_t)layout->cp;
 }
+
+uint64_t layout_padded_vocab(uint64_t vocab, int tp)
+{
+    enum { PAD_ROWS = 128 };
+    uint64_t ranks = (uint64_t)tp;
+    return vocab % ranks == 0 ? vocab : round_up_to(vocab, PAD_ROWS * ranks);
+}

@@ -75,4 +75,8 @@ void layout_split_layers(struct layout *layout, int layers);
 /* Tokens one rank holds of one micro-batch: micro_batch * seq / cp. */
 uint64_t layout_local_tokens(const struct layout *layout, uint64_t seq_tokens);
 
+/* Rows of a vocabulary whose matrices tp ranks share: its own where tp divides it, else the next
+ * multiple of 128 x tp (Megatron-LM's make-vocab-size-divisible-by, NVIDIA/Megatron-LM). */
+uint64_t layout_padded_vocab(uint64_t vocab, int tp);
+
 #endif

@@ -227,13 +227,12 @@ int legality_attention_order(const struct legality_input *in, struct diag_list *
 int legality_vocab(const struct legality_input *in, struct diag_list *reterr)
 {
     int64_t tp = in->choices->layout.tp, vocab = in->model->vocab;
-    int64_t unit = 128 * tp;
 
     if (vocab % tp == 0)
         return 0;
     if (!reterr)
         return 1;
-    int64_t padded = (vocab + unit - 1) / unit * unit;
+    int64_t padded = (int64_t)layout_padded_vocab((uint64_t)vocab, (int)tp);
     diag_warning(reterr, choice_pos(in->fixed, "tp"),
                  "tp %lld does not divide a vocabulary of %lld: padded to %lld, %lld rows more",
                  (long long)tp, (long long)vocab, (long long)padded, (long long)(padded - vocab));

@@ -129,7 +129,7 @@ static void loss_text(const struct text *t)
 {
     const struct primitives *p = &t->in->choices->primitives;
     char tokens[COUNT_TEXT], vocab[COUNT_TEXT];
-    uint64_t shard = div_up((uint64_t)t->in->model->vocab, (uint64_t)t->in->choices->layout.tp);
+    uint64_t shard = vocab_rows(t->in);
     if (t->item == ITEM_LOGITS)
         (void)snprintf(t->ret, t->size, "%s tokens x %s vocabulary x %d B",
                        count(tokens, local_tokens(t->in)), count(vocab, shard),

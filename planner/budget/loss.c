@@ -15,7 +15,7 @@ static struct widths widths_of(const struct budget_input *in)
     uint64_t tp = (uint64_t)in->choices->layout.tp;
     uint64_t tile = (uint64_t)in->choices->primitives.loss_tile_tokens;
     w.tile = w.tokens < tile ? w.tokens : tile;
-    w.vocab = div_up((uint64_t)in->model->vocab, tp);
+    w.vocab = vocab_rows(in);
     w.state = arena_bytes(mul_sat(norm_tokens(in), w.hidden), 2);
     w.gathered = tp > 1 ? arena_bytes(mul_sat(w.tokens, w.hidden), 2) : 0;
     return w;

@@ -14,6 +14,9 @@ struct unit {
     uint64_t dense, expert;
 };
 
+/* Vocabulary rows of a rank: padded where tp does not divide them. */
+uint64_t vocab_rows(const struct budget_input *in);
+
 /* What one pipeline stage holds. */
 struct stage {
     int index, first, layers;

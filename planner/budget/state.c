@@ -73,6 +73,20 @@ struct unit layer_unit(const struct budget_input *in, int layer)
                    s->layer_dense_replicated[layer], s->layer_expert_params[layer]);
 }
 
+uint64_t vocab_rows(const struct budget_input *in)
+{
+    int tp = in->choices->layout.tp;
+    return layout_padded_vocab((uint64_t)in->model->vocab, tp) / (uint64_t)tp;
+}
+
+/* Elements that padding adds to a matrix of vocabulary rows. */
+static uint64_t vocab_padding(const struct budget_input *in)
+{
+    uint64_t vocab = (uint64_t)in->model->vocab;
+    uint64_t more = layout_padded_vocab(vocab, in->choices->layout.tp) - vocab;
+    return mul_sat(more, (uint64_t)in->model->hidden);
+}
+
 static void stage_layers_init(const struct budget_input *in, struct stage *ret)
 {
     const struct model_sizes *s = in->sizes;
@@ -99,8 +113,10 @@ void stage_ends_init(const struct budget_input *in, int index, struct stage *ret
     ret->has_embedding = index == 0;
     ret->has_head = last;
     ret->tied_copy = in->model->tied && last;
-    ret->embedding = unit_of(l, s->embedding_params, 0, 0);
-    ret->head = unit_of(l, s->head_params, norm < s->head_params ? norm : s->head_params, 0);
+    uint64_t head_padding = in->model->tied ? 0 : vocab_padding(in);
+    ret->embedding = unit_of(l, add_sat(s->embedding_params, vocab_padding(in)), 0, 0);
+    ret->head = unit_of(l, add_sat(s->head_params, head_padding),
+                        norm < s->head_params ? norm : s->head_params, 0);
     ret->extra = (struct unit){ 0, 0 };
     if (last && (s->mtp_dense_params || s->mtp_expert_params))
         ret->extra = unit_of(l, s->mtp_dense_params, 0, s->mtp_expert_params);

@@ -14,7 +14,7 @@ struct head {
 static void head_init(const struct budget_input *in, struct head *ret)
 {
     const struct primitives *p = &in->choices->primitives;
-    uint64_t vocab = div_up((uint64_t)in->model->vocab, (uint64_t)in->choices->layout.tp);
+    uint64_t vocab = vocab_rows(in);
     uint64_t tile = p->loss_tile_tokens > 0 ? (uint64_t)p->loss_tile_tokens : 1;
     bool strips = p->loss == LOSS_LINEAR_CE && p->vocab_strip > 0;
     *ret = (struct head){
