@@ -174,6 +174,15 @@ static int merge(json_t *document, char *const *texts, const uint64_t *bytes, in
     return 0;
 }
 
+/* Nobody goes on before the file stands: a fault in the next step must not cost this one's. */
+static int wait_for_writer(struct fabric *f, struct diag_list *reterr)
+{
+    progress_wait(f->progress, "barrier");
+    int ret = f->ops->barrier(f->all, reterr);
+    progress_waited(f->progress);
+    return ret;
+}
+
 static int gather_and_write(struct fabric *f, json_t *document, const char *text, const char *path,
                             struct diag_list *reterr)
 {
@@ -190,6 +199,8 @@ static int gather_and_write(struct fabric *f, json_t *document, const char *text
         if (ret == 0)
             ret = file_write_document(path, document, reterr);
     }
+    if (ret == 0)
+        ret = wait_for_writer(f, reterr);
     for (int i = 0; texts && i < f->world; i++)
         free(texts[i]);
     free(texts);

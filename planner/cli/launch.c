@@ -144,24 +144,28 @@ static void become(char *const *argv)
 
 /* Waits for the child and passes interruptions on. A child that has not ended PATIENCE_SECONDS
  * after an interruption is killed; the ranks of a launcher that is gone end by themselves. */
-static int wait_for(pid_t child, const sigset_t *signals)
+static struct launch_end wait_for(pid_t child, const sigset_t *signals)
 {
     const struct timespec second = { .tv_sec = 1 };
+    struct launch_end ret = { 0 };
     int status = 0, waited = -1;
     while (waitpid(child, &status, WNOHANG) != child) {
         int number = sigtimedwait(signals, NULL, &second);
         bool interrupted = number > 0 && number != SIGCHLD;
         if (interrupted)
             (void)kill(child, SIGTERM);
-        if (interrupted && waited < 0)
+        if (interrupted && waited < 0) {
             waited = 0;
+            ret.interruption = number;
+        }
         if (number < 0 && errno == EAGAIN && waited >= 0 && ++waited == PATIENCE_SECONDS)
             (void)kill(child, SIGKILL);
     }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    ret.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return ret;
 }
 
-int launch_and_wait(char *const *argv, int *ret, struct diag_list *reterr)
+int launch_and_wait(char *const *argv, struct launch_end *ret, struct diag_list *reterr)
 {
     sigset_t signals, old;
     interruptions(&signals);
@@ -178,7 +182,7 @@ int launch_and_wait(char *const *argv, int *ret, struct diag_list *reterr)
     if (child < 0)
         return diag_error(reterr, (struct pos){ 0 }, "cannot start %s: %s", argv[0],
                           strerror(failure));
-    if (*ret == 127)
+    if (ret->status == 127)
         return diag_error(reterr, (struct pos){ 0 }, "cannot execute %s", argv[0]);
     return 0;
 }

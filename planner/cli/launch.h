@@ -31,8 +31,12 @@ void launch_hold_signals(struct held_signals *ret);
 void launch_release_signals(const struct held_signals *held);
 
 /* Runs argv (NULL at its end, argv[0] a path) with its standard output joined to our standard
- * error, waits, and passes interruptions on; a child that they do not end is killed. *ret: exit
- * status, 128 + signal when it was killed. -1 when it could not be started. */
-int launch_and_wait(char *const *argv, int *ret, struct diag_list *reterr);
+ * error, waits, and passes interruptions on; a child that they do not end is killed. -1 when it
+ * could not be started. */
+struct launch_end {
+    int status;       /* exit status, 128 + signal when it was killed */
+    int interruption; /* the first signal passed on, 0: none */
+};
+int launch_and_wait(char *const *argv, struct launch_end *ret, struct diag_list *reterr);
 
 #endif

@@ -48,11 +48,19 @@ static void add_launcher(const struct start *start, const char *ranks, char **wo
         add_word(words, count, rest[i]);
 }
 
-/* What the executor says is passed on where it is of the contract; all else is a failed run. */
-static int status_of(const struct start *start, int child_status, struct diag_list *reterr)
+/* What the executor says is passed on where it is of the contract; all else is a failed run. An
+ * interruption is told here: what is signalled need not come to say it. */
+static int status_of(const struct start *start, const struct launch_end *end,
+                     struct diag_list *reterr)
 {
+    int child_status = end->status;
     if (child_status == 0)
         return EXIT_ANSWERED;
+    if (end->interruption != 0) {
+        diag_error(reterr, (struct pos){ 0 }, "the run was told to end (%s)",
+                   strsignal(end->interruption));
+        return EXIT_SYSTEM;
+    }
     if (child_status == EXIT_QUESTION)
         return EXIT_QUESTION;
     /* The executor has said why; of a launcher's ranks each would repeat it. */
@@ -78,7 +86,8 @@ int start_and_wait(const struct start *start, struct diag_list *reterr)
                    { OPTION_TRACE, "--trace" },   { OPTION_REPLAY_ROWS, "--replay-rows" } };
     char *words[MAX_WORDS + 1] = { 0 };
     char ranks[RANK_TEXT], rank[RANK_TEXT], limit[BYTES_TEXT];
-    int count = 0, child_status = 0;
+    struct launch_end end = { 0 };
+    int count = 0;
     (void)snprintf(ranks, sizeof ranks, "%d", start->ranks);
     (void)snprintf(rank, sizeof rank, "%d", start->rank);
     (void)snprintf(limit, sizeof limit, "%" PRIu64, start->memory_limit);
@@ -96,9 +105,9 @@ int start_and_wait(const struct start *start, struct diag_list *reterr)
     add_option(words, &count, "--memory-limit", start->memory_limit > 0 ? limit : NULL);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
         add_option(words, &count, passed[i].word, start->options->value[passed[i].id]);
-    if (launch_and_wait(words, &child_status, reterr) != 0)
+    if (launch_and_wait(words, &end, reterr) != 0)
         return EXIT_SYSTEM;
-    return status_of(start, child_status, reterr);
+    return status_of(start, &end, reterr);
 }
 
 int start_check_files(const struct options *options, struct diag_list *reterr)

@@ -138,7 +138,7 @@ static void interrupted_leaves_nothing(void **state)
     (void)state;
     EXPECT("TMPDIR=$TMP timeout -s INT 2 $RANKFIT calibrate --backend host --points $TMP/p.json "
            "-o $TMP/lab.yaml; ls $TMP | grep -e lab -e p.json -e rankfit- && exit 1; exit 0",
-           0, "was told to end");
+           0, "error: the run was told to end (Interrupt)");
 }
 
 /* A device's points need the file of a part of that name. */

@@ -130,7 +130,8 @@ static void malformed_requests(void **state)
     program_done(&result);
 }
 
-/* Interrupted while ranks train: the status says so, no file and no process is left. */
+/* Interrupted while ranks train: rankfit says so (a rank's own words need not reach it), and no
+ * file and no process is left. */
 static void check_interruption(const char *name)
 {
     char command[LINE];
@@ -148,7 +149,7 @@ static void check_interruption(const char *name)
     if (strcmp(result.out, "3\n") != 0)
         print_error("%s: %s\n%s", name, result.out, result.err);
     assert_string_equal(result.out, "3\n");
-    assert_int_equal(count_of(result.err, "error: rank "), 1);
+    assert_int_equal(count_of(result.err, "error: the run was told to end ("), 1);
     program_done(&result);
 }
 
