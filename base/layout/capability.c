@@ -128,6 +128,11 @@ static const struct key_capability host_keys[] = {
     { "comm_streams", { "1", "2" } },
     { "offload", { "none" } },
     { "vocab_group", { "1" } },
+    { "optimizer", { "adamw" } },
+    { "moments_dtype", { "fp32" } },
+    { "master", { "fp32" } },
+    { "lora_rank", { "0" } },
+    { "frozen", { "none" } },
 };
 
 /* One row a backend, beside what both run: copy engines are a GPU's. */

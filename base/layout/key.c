@@ -1,5 +1,6 @@
 #include "base/layout/key.h"
 #include "base/layout/stage_list.h"
+#include "base/layout/trained.h"
 #include "base/text.h"
 #include "base/units.h"
 
@@ -89,6 +90,19 @@ const struct choice_key choice_keys[] = {
             "heads whose keys and values are expanded from gathered latents at a time; 0: all"),
     YOUNGER(attention_deterministic, KEY_INT, 0, 1,
             "1: attention's backward sums in one order, the same bits every time"),
+    YOUNGER_NAMED(optimizer, KEY_ENUM, optimizer_names, OPTIMIZER_COUNT,
+                  "what updates the matrices of the layers; all else is AdamW's"),
+    YOUNGER_NAMED(moments_dtype, KEY_ENUM, dtype_names, DTYPE_COUNT,
+                  "dtype of the optimizer's moments"),
+    YOUNGER_NAMED(master, KEY_ENUM, master_names, MASTER_COUNT,
+                  "master weights: fp32, or none: updates are rounded into the bf16 weights"),
+    YOUNGER(lora_rank, KEY_INT, 0, 1 << 16,
+            "rank of the low-rank adapters that alone are trained; 0: no adapters"),
+    YOUNGER_NAMED(lora_targets, KEY_FLAGS, lora_names, LORA_COUNT,
+                  "which matrices have adapters under lora_rank"),
+    YOUNGER_NAMED(frozen, KEY_FLAGS, component_names, FREEZABLE_COMPONENTS,
+                  "components whose weights are held and not trained: none, or names separated by "
+                  "commas"),
 };
 const size_t choice_key_count = sizeof choice_keys / sizeof *choice_keys;
 _Static_assert(sizeof choice_keys / sizeof *choice_keys <= CHOICE_KEYS_MAX, "one bit a key");

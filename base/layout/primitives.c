@@ -34,6 +34,15 @@ const char *const linear_context_names[LINEAR_CONTEXT_COUNT] = {
     [LINEAR_CONTEXT_HEAD_SPLIT] = "head_split",
     [LINEAR_CONTEXT_STATE_PASS] = "state_pass",
 };
+const char *const optimizer_names[OPTIMIZER_COUNT] = {
+    [OPTIMIZER_ADAMW] = "adamw",
+    [OPTIMIZER_MUON] = "muon",
+};
+const char *const master_names[MASTER_COUNT] = {
+    [MASTER_FP32] = "fp32",
+    [MASTER_NONE] = "none",
+};
+const char *const lora_names[LORA_COUNT] = { "attention", "mlp", "experts" };
 const char *const offload_names[OFFLOAD_COUNT] = { "checkpoints", "optimizer" };
 
 struct primitives primitives_default(void)
@@ -56,5 +65,9 @@ struct primitives primitives_default(void)
         .vocab_group = 1,
         .loss_tile_tokens = LOSS_TILE_TOKENS,
         .latent_head_block = LATENT_HEAD_BLOCK,
+        .optimizer = OPTIMIZER_ADAMW,
+        .moments_dtype = DTYPE_FP32,
+        .master = MASTER_FP32,
+        .lora_targets = LORA_ATTENTION | LORA_MLP | LORA_EXPERTS,
     };
 }

@@ -33,6 +33,9 @@ enum linear_context {
     LINEAR_CONTEXT_STATE_PASS,
     LINEAR_CONTEXT_COUNT
 };
+enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_MUON, OPTIMIZER_COUNT };
+enum master { MASTER_FP32, MASTER_NONE, MASTER_COUNT };
+enum { LORA_ATTENTION = 1 << 0, LORA_MLP = 1 << 1, LORA_EXPERTS = 1 << 2, LORA_COUNT = 3 };
 enum { OFFLOAD_CHECKPOINTS = 1 << 0, OFFLOAD_OPTIMIZER = 1 << 1, OFFLOAD_COUNT = 2 };
 
 enum {
@@ -66,6 +69,12 @@ struct primitives {
     int loss_tile_tokens;        /* tokens of a tile of logits or of their gradient */
     int latent_head_block;       /* heads expanded from gathered latents at a time; 0: all */
     int attention_deterministic; /* 1: attention's backward sums in one order */
+    enum optimizer optimizer;    /* of the trunk's matrices; all else is AdamW's */
+    enum dtype moments_dtype;
+    enum master master;    /* MASTER_NONE: the update is rounded into the bf16 weights */
+    int lora_rank;         /* 0: no adapters; else they alone are trained */
+    unsigned lora_targets; /* LORA_... bits: which matrices have adapters */
+    unsigned frozen;       /* bit i: the weights of enum component i are not trained */
 };
 
 extern const char *const sharding_names[SHARDING_COUNT];
@@ -76,6 +85,9 @@ extern const char *const moe_names[MOE_COUNT];
 extern const char *const exchange_names[EXCHANGE_COUNT];
 extern const char *const context_names[CONTEXT_COUNT];
 extern const char *const linear_context_names[LINEAR_CONTEXT_COUNT];
+extern const char *const optimizer_names[OPTIMIZER_COUNT];
+extern const char *const master_names[MASTER_COUNT];
+extern const char *const lora_names[LORA_COUNT];       /* bit i is called lora_names[i] */
 extern const char *const offload_names[OFFLOAD_COUNT]; /* bit i is called offload_names[i] */
 
 /* The defaults of ARCHITECTURE.md: fsdp, fp32 gradients and logits, full recompute, linear CE,

@@ -30,6 +30,11 @@ static const struct {
     { "prefetch_units", "3" },
     { "offload", "optimizer" },
     { "vocab_group", "2" },
+    { "optimizer", "muon" },
+    { "moments_dtype", "bf16" },
+    { "master", "none" },
+    { "lora_rank", "16" },
+    { "frozen", "embedding,head" },
 };
 
 static const struct {
@@ -59,6 +64,7 @@ static const struct {
     { "cp", "4" },
     { "context", "allgather_kv" },
     { "attention_deterministic", "1" },
+    { "lora_targets", "attention" },
 };
 
 static void set(struct fixture *f, const char *key, const char *value)
