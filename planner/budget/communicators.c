@@ -4,11 +4,37 @@
 #include "planner/budget/parts.h"
 
 #include "base/checked.h"
+#include "base/text.h"
 
 enum { MAX_AXES = 5, MAX_GROUPS = 16, NETWORK_CHANNELS = 2 };
 
+/* What a communicator is for; one that serves several uses carries all their bits. */
+enum use {
+    USE_WORLD,
+    USE_SHARDS,
+    USE_D_REP,
+    USE_TP,
+    USE_CP,
+    USE_PP,
+    USE_EP,
+    USE_EP_COPIES,
+    USE_ETP,
+    USE_E_FSDP,
+    USE_E_REP,
+    USE_COUNT
+};
+static const char *const use_names[USE_COUNT] = {
+    [USE_WORLD] = "world", [USE_SHARDS] = "fsdp x cp",
+    [USE_D_REP] = "d_rep", [USE_TP] = "tp",
+    [USE_CP] = "cp",       [USE_PP] = "pp",
+    [USE_EP] = "ep",       [USE_EP_COPIES] = "ep by copies",
+    [USE_ETP] = "etp",     [USE_E_FSDP] = "e_fsdp",
+    [USE_E_REP] = "e_rep",
+};
+
 /* A group as strides and degrees, innermost first, neighbours merged: equal groups look equal. */
 struct group {
+    unsigned uses;          /* bits 1 << use */
     int count, size, peers; /* peers: of an exchange; 0: none */
     bool ring;
     bool apart; /* a communicator of its own, whatever the others' ranks are */
@@ -54,16 +80,19 @@ static struct group group_of(const int *degrees, unsigned axes)
 }
 
 /* Adds the group of `axes` (bits from the first of `degrees`), or its use to an equal one. */
-static void use(struct groups *all, const int *degrees, unsigned axes, bool ring, int peers)
+static void use(struct groups *all, enum use what, const int *degrees, unsigned axes, bool ring,
+                int peers)
 {
     struct group g = group_of(degrees, axes);
     if (g.size == 1)
         return;
+    g.uses = 1u << what;
     g.ring = ring;
     g.peers = peers < 0 ? g.size - 1 : peers;
     for (int i = 0; i < all->count; i++) {
         struct group *old = &all->items[i];
         if (same_ranks(old, &g)) {
+            old->uses |= g.uses;
             old->ring = old->ring || g.ring;
             old->peers = old->peers > g.peers ? old->peers : g.peers;
             return;
@@ -82,6 +111,7 @@ static void use_copies(struct groups *all, const int *expert)
 {
     struct group g = group_of(expert, E_EP);
     g.apart = true;
+    g.uses = 1u << USE_EP_COPIES;
     if (g.size > 1 && all->count < MAX_GROUPS)
         all->items[all->count++] = g;
 }
@@ -96,21 +126,21 @@ static void collect(const struct budget_input *in, struct groups *ret)
                  p->linear_context == LINEAR_CONTEXT_HEAD_SPLIT;
     bool chain = p->context == CONTEXT_RING || p->linear_context == LINEAR_CONTEXT_STATE_PASS;
     ret->count = 0;
-    use(ret, dense, D_TP | D_CP | D_FSDP | D_REP | D_PP, true, 0);
-    use(ret, dense, D_CP | D_FSDP, true, 0);
-    use(ret, dense, D_REP, true, 0);
-    use(ret, dense, D_TP, true, 0);
-    use(ret, dense, D_CP, p->context == CONTEXT_ALLGATHER_KV, heads ? -1 : chain ? 2 : 0);
-    use(ret, dense, D_PP, false, l->pp > 2 ? 2 : 1);
+    use(ret, USE_WORLD, dense, D_TP | D_CP | D_FSDP | D_REP | D_PP, true, 0);
+    use(ret, USE_SHARDS, dense, D_CP | D_FSDP, true, 0);
+    use(ret, USE_D_REP, dense, D_REP, true, 0);
+    use(ret, USE_TP, dense, D_TP, true, 0);
+    use(ret, USE_CP, dense, D_CP, p->context == CONTEXT_ALLGATHER_KV, heads ? -1 : chain ? 2 : 0);
+    use(ret, USE_PP, dense, D_PP, false, l->pp > 2 ? 2 : 1);
     if (in->model->moe.experts == 0)
         return;
     if (p->exchange == EXCHANGE_COPY)
         use_copies(ret, expert);
     else
-        use(ret, expert, E_EP, false, -1);
-    use(ret, expert, E_ETP, true, 0);
-    use(ret, expert, E_FSDP, true, 0);
-    use(ret, expert, E_REP, true, 0);
+        use(ret, USE_EP, expert, E_EP, false, -1);
+    use(ret, USE_ETP, expert, E_ETP, true, 0);
+    use(ret, USE_E_FSDP, expert, E_FSDP, true, 0);
+    use(ret, USE_E_REP, expert, E_REP, true, 0);
 }
 
 /* Peers at link speed take the measured buffers, peers across the network two channels each. */
@@ -134,6 +164,21 @@ int communicator_count(const struct budget_input *in)
     struct groups all;
     collect(in, &all);
     return all.count;
+}
+
+void communicator_list(const struct budget_input *in, char *ret, size_t size)
+{
+    struct groups all;
+    size_t used = 0;
+    collect(in, &all);
+    ret[0] = '\0';
+    for (int i = 0; i < all.count; i++) {
+        text_append(ret, size, &used, "%s", i > 0 ? ", " : "");
+        for (int what = 0, named = 0; what < USE_COUNT; what++)
+            if (all.items[i].uses & (1u << what))
+                text_append(ret, size, &used, "%s%s", named++ ? " = " : "", use_names[what]);
+        text_append(ret, size, &used, " of %d", all.items[i].size);
+    }
 }
 
 uint64_t communicator_bytes(const struct budget_input *in)

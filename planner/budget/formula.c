@@ -181,13 +181,15 @@ static void pipeline_text(const struct text *t)
 static void communicators_text(const struct text *t)
 {
     const struct hardware *h = t->in->hardware;
-    char first[COUNT_TEXT], next[COUNT_TEXT], ring[COUNT_TEXT], peer[COUNT_TEXT];
+    char first[COUNT_TEXT], next[COUNT_TEXT], ring[COUNT_TEXT], peer[COUNT_TEXT], list[200];
+    communicator_list(t->in, list, sizeof list);
     (void)snprintf(t->ret, t->size,
-                   "%d communicators: first %s B, next %s B; a ring %s B, an exchange %s B a peer",
+                   "%d communicators: first %s B, next %s B; a ring %s B, an exchange %s B a peer; "
+                   "%s",
                    communicator_count(t->in), count(first, h->communicator_first_bytes),
                    count(next, h->communicator_next_bytes),
                    count(ring, mul_sat((uint64_t)h->ring_channels, h->channel_bytes)),
-                   count(peer, h->exchange_peer_bytes));
+                   count(peer, h->exchange_peer_bytes), list);
 }
 
 /* The first kind of softmax attention, whose workspace is told. */

@@ -114,6 +114,8 @@ uint64_t pipeline_bytes(const struct budget_input *in, int stage);
 int held_micro_batches(const struct layout *layout, int stage);
 uint64_t communicator_bytes(const struct budget_input *in);
 int communicator_count(const struct budget_input *in);
+/* "world of 64, tp of 4, ep = e_fsdp of 8": each communicator of a rank, by what it is for. */
+void communicator_list(const struct budget_input *in, char *ret, size_t size);
 void runtime_add(const struct budget_input *in, uint64_t *items);
 /* What packing may add to the live bytes: a modelled share of what comes and goes. */
 uint64_t runtime_doubt_bytes(uint64_t dynamic_and_logits_bytes);
