@@ -42,7 +42,7 @@ static void options_of(const struct options *options, struct search_options *ret
     };
 }
 
-/* The derived layout against the best among what derivation chooses from: its cp is policy. */
+/* The derived layout against the best of what derivation chooses from: the rest is policy. */
 static int judge_derivation(struct quest *quest, struct diag_list *reterr)
 {
     struct search_options options = { .threads = quest->options.threads };
@@ -55,7 +55,9 @@ static int judge_derivation(struct quest *quest, struct diag_list *reterr)
         return diag_error(reterr, (struct pos){ 0 }, "out of memory");
     if (derive(&quest->subject->question, &quest->derived, &ignored) == 0) {
         quest->report.derived = derived;
-        question_fix_cp(&quest->subject->question, derived->choices.layout.cp, &q);
+        question_fix_policy(&quest->subject->question, derived, &q);
+        policy_format(&quest->subject->question, derived, quest->report.policy,
+                      sizeof quest->report.policy);
         if (derived->verdict != VERDICT_DOES_NOT_FIT &&
             search_run(&q, &options, best, reterr) == 0 && best->any)
             quest->report.derived_over_best = best->best.time.seconds / derived->time.seconds;

@@ -15,8 +15,7 @@ struct order {
 
 int link_domain(const struct space *space)
 {
-    int domain = space->q->hardware->domain_gpus;
-    return domain > 0 && domain < space->q->gpus ? domain : space->q->gpus;
+    return question_link_domain(space->q);
 }
 
 bool gathers_cross_network(const struct space *space)
@@ -286,7 +285,7 @@ static struct degrees degrees_of(const struct layout *l)
                              .e_fsdp = l->e_fsdp };
 }
 
-/* The best of all layouts with the decided cp, taken where it is more than 3 % faster. */
+/* The best of all layouts under the policy, taken where it is more than 3 % faster. */
 static void decide_by_search(struct space *space, struct decision *decision)
 {
     const double worth = 0.03;
@@ -298,7 +297,7 @@ static void decide_by_search(struct space *space, struct decision *decision)
     if (space->q->gpus < SEARCHED_GPUS || space->q->hardware->host ||
         decision->chosen.verdict != VERDICT_FITS)
         return;
-    question_fix_cp(space->q, decision->degrees.cp, &q);
+    question_fix_policy(space->q, &decision->chosen, &q);
     options.worth_seconds = decision->chosen.time.seconds;
     result = calloc(1, sizeof *result);
     if (!result || search_run(&q, &options, result, &errors) != 0) {

@@ -21,7 +21,7 @@ struct decision {
     int fastest_ep;    /* of those inside the domain */
     double ep_behind_fastest; /* share of the step */
     bool cp_beyond_policy;    /* the policy's takes 3 % more */
-    double over_best;         /* tokens/s over the best of this cp; 0: not searched */
+    double over_best;         /* tokens/s over the best under the policy; 0: not searched */
     double searched_gain; /* the search found a layout so much faster than the decisions; 0: none */
     bool cp_for_speed, pp_for_speed, tp_for_speed, tp_saves_recompute;
 };
@@ -44,7 +44,12 @@ bool decide(struct space *space, struct decision *ret);
 
 /* The largest number of ranks that reach each other at link speed. */
 int link_domain(const struct space *space);
+int question_link_domain(const struct question *q);
 /* Whether a group of all ranks leaves that domain. */
 bool gathers_cross_network(const struct space *space);
+/* The widest expert group inside it beside the other degrees; at least that of the degrees. */
+int widest_ep(const struct space *space, const struct degrees *degrees);
+/* Whether gathers that do not hide are worth a degree. */
+bool gathers_matter(const struct candidate *c);
 
 #endif

@@ -74,6 +74,7 @@ static int answer_question(struct space *space, struct answer *ret, struct diag_
     if (!decide(space, &decision))
         return report_illegal(space, reterr);
     ret->recommended = decision.chosen;
+    policy_format(space->q, &decision.chosen, ret->policy, sizeof ret->policy);
     binding_write(space, &decision.chosen, ret->binding, sizeof ret->binding);
     neighbours_write(space, &decision, ret);
     reasons_write(space, &decision, ret);
@@ -117,10 +118,10 @@ void answer_judge(const struct question *q, struct answer *answer)
     const struct candidate *derived = &answer->recommended;
     struct search_result *result = calloc(1, sizeof *result);
     struct diag_list errors = { .count = 0 };
-    struct question same_cp;
+    struct question same_policy;
 
-    question_fix_cp(q, derived->choices.layout.cp, &same_cp);
-    if (result && search_run(&same_cp, &options, result, &errors) == 0) {
+    question_fix_policy(q, derived, &same_policy);
+    if (result && search_run(&same_policy, &options, result, &errors) == 0) {
         answer->layouts += (long)result->layouts;
         answer->search_seconds += result->seconds;
         if (result->any && derived->verdict == VERDICT_FITS)

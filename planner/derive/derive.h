@@ -32,9 +32,6 @@ extern const char *const verdict_names[];
 uint64_t question_limit_bytes(const struct question *q);
 uint64_t question_memory_bytes(const struct question *q);
 
-/* The same question with this cp, as if it had been said; where it is said already it stays. */
-void question_fix_cp(const struct question *q, int cp, struct question *ret);
-
 /* With defaults and fixed choices applied; the same for every candidate. */
 int question_micro_batch(const struct question *q);
 int64_t question_global_batch(const struct question *q);
@@ -46,6 +43,18 @@ struct candidate {
     enum verdict verdict;
 };
 
+/* What derivation decides by responsibility, not by time, as text: "cp=4", and where ranks span
+ * several domains "cp=4 ep=8 tp=1": the expert group is as wide as the domain lets it be, and
+ * tensors stay whole where gathers hide. */
+void policy_format(const struct question *q, const struct candidate *derived, char *ret,
+                   size_t size);
+
+/* The same question with that, as if it had been said; what is said already stays. What the
+ * decisions leave open is then compared with a search of it. */
+void question_fix_policy(const struct question *q, const struct candidate *derived,
+                         struct question *ret);
+
+enum { POLICY_BYTES = 64 };
 enum { ANSWER_MAX_REASONS = 24, ANSWER_MAX_CANDIDATES = 8, ANSWER_MAX_NEAREST = 6 };
 
 struct reason {
@@ -68,7 +77,8 @@ struct answer {
     struct reason reasons[ANSWER_MAX_REASONS];
     struct candidate candidates[ANSWER_MAX_CANDIDATES]; /* runners-up, best first */
     struct nearest nearest[ANSWER_MAX_NEAREST];
-    char binding[300];            /* what limits, in words */
+    char binding[300]; /* what limits, in words */
+    char policy[POLICY_BYTES];
     long layouts, legal, fitting; /* looked at */
     double search_seconds;
     double
@@ -84,9 +94,9 @@ int derive(const struct question *q, struct answer *ret, struct diag_list *reter
  * those that fit, in *ret (verdict does_not_fit and the smallest peak when none does). */
 long search_all(const struct question *q, struct candidate *ret);
 
-/* Searches every layout with the derived cp, which is policy, and fills derived_over_best, layouts
- * and search_seconds of an answer. derive() does so by itself for small worlds on the host and for
- * large ones; elsewhere it takes longer than derivation and is asked for. */
+/* Searches every layout under the policy of question_fix_policy and fills derived_over_best,
+ * layouts and search_seconds of an answer. derive() does so by itself for small worlds on the host
+ * and for large ones; elsewhere it takes longer than derivation and is asked for. */
 void answer_judge(const struct question *q, struct answer *answer);
 
 #endif

@@ -1,8 +1,6 @@
 #include "base/checked.h"
 #include "planner/derive/derive.h"
 
-#include <stdio.h>
-
 const char *const verdict_names[] = {
     [VERDICT_FITS] = "fits",
     [VERDICT_TIGHT] = "tight",
@@ -27,17 +25,6 @@ uint64_t question_limit_bytes(const struct question *q)
     uint64_t memory = question_memory_bytes(q);
     uint64_t kept = add_sat(q->headroom_bytes, q->reserve_bytes);
     return kept < memory ? memory - kept : 0;
-}
-
-void question_fix_cp(const struct question *q, int cp, struct question *ret)
-{
-    struct diag_list ignored = { .count = 0 };
-    char text[16];
-
-    *ret = *q;
-    (void)snprintf(text, sizeof text, "%d", cp);
-    if (!choice_is_fixed(&q->fixed, "cp"))
-        (void)choice_set(&ret->fixed, "cp", text, (struct pos){ 0 }, &ignored);
 }
 
 int64_t question_global_batch(const struct question *q)

@@ -7,15 +7,6 @@
 #define WORTH_A_DEGREE 0.02
 /* The widest expert group is kept while it takes no more than this over the fastest. */
 #define WORTH_A_GROUP 0.03
-/* Below this share of the step no gather is worth a degree of its own. */
-#define GATHER_SHARE_THAT_MATTERS 0.02
-
-static bool gathers_matter(const struct candidate *c)
-{
-    double gather = c->time.item_seconds[TIME_EXPOSED_GATHER];
-    return gather > GATHER_SHARE_THAT_MATTERS * c->time.seconds;
-}
-
 /* The same decision with one other degree, settled anew; false when that is illegal. */
 static bool settle_other(struct space *space, const struct decision *from,
                          const struct degrees *degrees, struct decision *ret)
@@ -156,8 +147,7 @@ static void raise_pp(struct space *space, struct decision *decision)
     }
 }
 
-/* The widest expert group inside the domain. */
-static int widest_ep(const struct space *space, const struct degrees *degrees)
+int widest_ep(const struct space *space, const struct degrees *degrees)
 {
     int values[SPACE_MAX_DIVISORS], widest = degrees->ep;
     int count = space_degree_values(space, DEGREE_EP, degrees, values);

@@ -150,6 +150,7 @@ static json_t *searched_json(const struct answer *answer)
     bool searched = answer->derived_over_best >= 0;
     json_object_set_new(ret, "derived_over_best",
                         searched ? json_number(answer->derived_over_best) : json_null());
+    json_object_set_new(ret, "policy", json_string(answer->policy));
     return ret;
 }
 

@@ -77,11 +77,10 @@ static void print_derived(const struct search_report *report, FILE *out)
         text_append(line, sizeof line, &used, ": %.1f %% of this speed",
                     percent(best, d->time.seconds));
     if (report->derived_over_best >= 0)
-        text_append(
-            line, sizeof line, &used,
-            "; %.1f %% of the best with cp %d and without interleaving, larger micro-batches "
-            "and offload, which plan leaves to --set",
-            100 * report->derived_over_best, d->choices.layout.cp);
+        text_append(line, sizeof line, &used,
+                    "; %.1f %% of the best under its policy (%s) and without interleaving, larger "
+                    "micro-batches and offload, which plan leaves to --set",
+                    100 * report->derived_over_best, report->policy);
     text_wrap("derived", line, 0, out);
 }
 
@@ -134,6 +133,7 @@ static json_t *searched_json(const struct search_report *report)
     bool known = report->derived_over_best >= 0 && report->derived;
     json_object_set_new(ret, "derived_over_best",
                         known ? json_number(report->derived_over_best) : json_null());
+    json_object_set_new(ret, "policy", known ? json_string(report->policy) : json_null());
     return ret;
 }
 

@@ -15,7 +15,8 @@ struct search_report {
     enum objective objective;
     double tokens;                   /* of the training; 0: not said */
     const struct candidate *derived; /* NULL: other GPUs were looked at */
-    double derived_over_best; /* of the same cp, without what derivation leaves; < 0: unknown */
+    char policy[POLICY_BYTES];       /* of the derived */
+    double derived_over_best;        /* under it, without what derivation leaves; < 0: unknown */
 };
 void report_search_text(const struct search_report *report, struct text_style style);
 json_t *report_search_json(const struct search_report *report);

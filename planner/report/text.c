@@ -242,8 +242,8 @@ static void print_judged(const struct answer *answer, FILE *out)
     if (answer->derived_over_best < 0)
         return;
     units_format_count(layouts, sizeof layouts, (uint64_t)answer->layouts);
-    (void)fprintf(out, "%-*s%.1f %% of the speed of the best of %s layouts with this cp\n",
-                  TEXT_MARGIN, "judged", 100 * answer->derived_over_best, layouts);
+    (void)fprintf(out, "%-*s%.1f %% of the speed of the best of %s layouts under the policy %s\n",
+                  TEXT_MARGIN, "judged", 100 * answer->derived_over_best, layouts, answer->policy);
 }
 
 void report_plan_text(const struct prediction *prediction, const struct answer *answer,
