@@ -158,6 +158,39 @@ static const char *name_of_category(size_t i)
     return i < CATEGORY_COUNT ? category_names[i] : NULL;
 }
 
+static json_t *explain_moment(const char *name, const struct prediction *prediction)
+{
+    for (int i = 0; i < MOMENT_COUNT; i++) {
+        char ranks[TEXT_ROOM], formula[FORMULA_MAX];
+        if (strcmp(moment_names[i], name) != 0)
+            continue;
+        json_t *ret = entry_of("moment", name, moment_meanings[i]), *groups = json_array();
+        for (int group = 0; prediction && group < prediction->budget.count; group++) {
+            const struct rank_budget *rank = &prediction->budget.groups[group];
+            struct rank_peaks peaks;
+            budget_peaks(&prediction->input, rank, rank->rank, &peaks);
+            peaks_formula(&prediction->input, rank, rank->rank, (enum moment)i, formula,
+                          sizeof formula);
+            budget_group_ranks(&prediction->input, &prediction->budget, group, ranks, sizeof ranks);
+            json_t *line = json_pack("{s:s}", "ranks", ranks);
+            json_object_set_new(line, "bytes", json_bytes(peaks.bytes[i]));
+            json_object_set_new(line, "host_bytes", json_bytes(peaks.host_bytes[i]));
+            json_object_set_new(line, "formula", json_string(formula));
+            json_array_append_new(groups, line);
+        }
+        if (prediction)
+            json_object_set(ret, "in_this_plan", groups);
+        json_decref(groups);
+        return ret;
+    }
+    return NULL;
+}
+
+static const char *name_of_moment(size_t i)
+{
+    return i < MOMENT_COUNT ? moment_names[i] : NULL;
+}
+
 static json_t *explain_rule(const char *name, const struct prediction *prediction)
 {
     for (size_t i = 0; i < legality_rule_count; i++) {
@@ -244,6 +277,7 @@ const struct explainer explainers[] = {
     { "key", explain_key, name_of_key },
     { "item", explain_item, name_of_item },
     { "category", explain_category, name_of_category },
+    { "moment", explain_moment, name_of_moment },
     { "rule", explain_rule, name_of_rule },
     { "primitive", explain_primitive, name_of_primitive },
     { "step-time item", explain_time_item, name_of_time_item },

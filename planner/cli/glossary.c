@@ -59,6 +59,16 @@ const char *const category_meanings[CATEGORY_COUNT] = {
     [CATEGORY_RUNTIME] = "context, modules, library workspaces, slack of the allocator",
 };
 
+const char *const moment_meanings[MOMENT_COUNT] = {
+    [MOMENT_FIRST_STEP] = "the first step of an engine that makes the moments in its first "
+                          "optimizer step: a steady one without them until then",
+    [MOMENT_STEADY] = "every step from the second on: the peak of the budget",
+    [MOMENT_SAVE] = "writing the weights: what stays between steps, and rank 0's copies, unit by "
+                    "unit in host memory",
+    [MOMENT_RESUME] = "reading weights and state, before the first step: what stays, and a buffer "
+                      "for slices",
+};
+
 const char *const time_item_meanings[TIME_ITEM_COUNT] = {
     [TIME_MATMUL] = "dense matrix products: forward, replay and backward",
     [TIME_EXPERTS] = "expert matrix products at the fullest rank",

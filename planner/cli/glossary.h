@@ -5,6 +5,7 @@
 #define RANKFIT_PLANNER_CLI_GLOSSARY_H
 
 #include "base/item.h"
+#include "planner/budget/peaks.h"
 #include "planner/time/step_time.h"
 
 #include <stddef.h>
@@ -17,6 +18,7 @@ extern const struct item_formula item_formulas[ITEM_COUNT];
 extern const char *const formula_symbols;
 
 extern const char *const category_meanings[CATEGORY_COUNT];
+extern const char *const moment_meanings[MOMENT_COUNT];
 extern const char *const time_item_meanings[TIME_ITEM_COUNT];
 
 /* One value of an enumerated key: loss = linear_ce. */

@@ -46,14 +46,51 @@ static void print_items(const struct prediction *prediction, const struct rank_b
     table_done(&table);
 }
 
+static void print_moment(const struct prediction *prediction, const struct rank_budget *budget,
+                         int rank, enum moment moment, const struct rank_peaks *peaks,
+                         struct table *table)
+{
+    char bytes[32], formula[FORMULA_MAX], name[32];
+    peaks_formula(&prediction->input, budget, rank, moment, formula, sizeof formula);
+    (void)text_copy(name, sizeof name, moment_names[moment]);
+    for (char *c = strchr(name, '_'); c; c = strchr(c, '_'))
+        *c = ' ';
+    table_cell(table, "%s", name);
+    table_cell(table, "%s", units_format_count(bytes, sizeof bytes, peaks->bytes[moment]));
+    table_cell(table, "= %s", units_format_gb(bytes, sizeof bytes, peaks->bytes[moment], 2));
+    table_cell(table, "%s",
+               peaks->host_bytes[moment]
+                   ? units_format_count(bytes, sizeof bytes, peaks->host_bytes[moment])
+                   : "");
+    table_cell(table, "%s", moment == peaks->binding ? "the most" : "");
+    table_cell(table, "%s", formula);
+}
+
+/* Moments that are not those of the steady step. */
+static void print_peaks(const struct prediction *prediction, const struct rank_budget *budget,
+                        int rank, FILE *out)
+{
+    struct table table = { .columns = 6, .left = 1u | 1u << 2 | 1u << 4 | 1u << 5 };
+    static const char *const heads[] = { "moment", "bytes", "", "bytes of the host", "", "" };
+    struct rank_peaks peaks;
+    budget_peaks(&prediction->input, budget, rank, &peaks);
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        table_cell(&table, "%s", heads[i]);
+    for (int i = 0; i < MOMENT_COUNT; i++)
+        print_moment(prediction, budget, rank, (enum moment)i, &peaks, &table);
+    table_print(&table, "", out);
+    table_done(&table);
+}
+
 static void print_group(const struct prediction *prediction, const struct rank_budget *rank,
-                        const char *ranks, FILE *out)
+                        int shown, const char *ranks, FILE *out)
 {
     char phase[64], line[256 + sizeof phase];
     phase_format(&rank->peak_phase, phase, sizeof phase);
     (void)fprintf(out, "\n%s %s, stage %d: peak at %s\n", strpbrk(ranks, "-,") ? "ranks" : "rank",
                   ranks, rank->stage, phase);
     print_items(prediction, rank, out);
+    print_peaks(prediction, rank, shown, out);
     if (prediction->plan.model.moe.experts == 0)
         return;
     char rows[32], upper[32];
@@ -96,12 +133,13 @@ void report_budget_text(const struct prediction *prediction, int rank, struct te
     if (rank >= 0) {
         const struct rank_budget *group = prediction_rank(prediction, rank);
         (void)snprintf(ranks, sizeof ranks, "%d", rank);
-        print_group(prediction, group, ranks, style.out);
+        print_group(prediction, group, rank, ranks, style.out);
         print_phases(prediction, group, style.out);
         return;
     }
     for (int i = 0; i < prediction->budget.count; i++) {
         budget_group_ranks(&prediction->input, &prediction->budget, i, ranks, sizeof ranks);
-        print_group(prediction, &prediction->budget.groups[i], ranks, style.out);
+        print_group(prediction, &prediction->budget.groups[i], prediction->budget.groups[i].rank,
+                    ranks, style.out);
     }
 }

@@ -75,6 +75,13 @@ static json_t *nearest_json(const struct answer *answer)
     return ret;
 }
 
+static json_t *binding_json(const struct prediction *prediction, const struct answer *answer)
+{
+    char text[BINDING_TEXT];
+    prediction_binding(prediction, answer->binding, text, sizeof text);
+    return json_string(text);
+}
+
 static json_t *reasons_json(const struct answer *answer)
 {
     json_t *ret = json_array();
@@ -192,7 +199,7 @@ json_t *report_plan_json(const struct prediction *prediction, const struct answe
     json_object_set_new(ret, "limit_bytes", json_bytes(prediction->limit_bytes));
     json_object_set_new(ret, "warnings", diags_json(warnings));
     json_object_set_new(ret, "assumptions", report_assumptions_json(prediction));
-    json_object_set_new(ret, "binding", json_string(answer->binding));
+    json_object_set_new(ret, "binding", binding_json(prediction, answer));
     json_object_set_new(ret, "nearest", nearest_json(answer));
     json_object_set_new(ret, "recommended", recommended_json(prediction, answer));
     json_object_set_new(ret, "candidates", candidates_json(prediction, answer));
@@ -207,7 +214,7 @@ json_t *report_plan_file(const struct prediction *prediction, const struct answe
     json_object_set_new(ret, "limit_bytes", json_bytes(prediction->limit_bytes));
     json_object_set_new(ret, "assumptions", report_assumptions_json(prediction));
     if (answer) {
-        json_object_set_new(ret, "binding", json_string(answer->binding));
+        json_object_set_new(ret, "binding", binding_json(prediction, answer));
         json_object_set_new(ret, "nearest", nearest_json(answer));
     }
     json_t *recommended = recommended_json(prediction, answer);

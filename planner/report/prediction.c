@@ -1,6 +1,8 @@
 #include "planner/report/prediction.h"
 
 #include "base/checked.h"
+#include "base/text.h"
+#include "base/units.h"
 
 void prediction_question(const struct prediction *prediction, struct question *ret)
 {
@@ -20,6 +22,16 @@ void prediction_question(const struct prediction *prediction, struct question *r
     };
 }
 
+/* The bytes of a rank's fullest moment; notes which where it is not a steady step. */
+static uint64_t fullest_moment(struct prediction *prediction, const struct rank_budget *rank)
+{
+    struct rank_peaks peaks;
+    budget_peaks(&prediction->input, rank, rank->rank, &peaks);
+    if (peaks.binding != MOMENT_STEADY)
+        prediction->binding = peaks.binding;
+    return peaks.bytes[peaks.binding];
+}
+
 static void judge(struct prediction *prediction)
 {
     struct question question;
@@ -27,9 +39,10 @@ static void judge(struct prediction *prediction)
     prediction->memory_bytes = question_memory_bytes(&question);
     prediction->limit_bytes = question_limit_bytes(&question);
     prediction->verdict = VERDICT_FITS;
+    prediction->binding = MOMENT_STEADY;
     for (int i = 0; i < prediction->budget.count; i++) {
         const struct rank_budget *rank = &prediction->budget.groups[i];
-        if (rank->peak_bytes > prediction->limit_bytes)
+        if (fullest_moment(prediction, rank) > prediction->limit_bytes)
             prediction->verdict = VERDICT_DOES_NOT_FIT;
         else if (rank->peak_upper_bytes > prediction->limit_bytes &&
                  prediction->verdict == VERDICT_FITS)
@@ -65,6 +78,27 @@ const struct rank_budget *prediction_rank(const struct prediction *prediction, i
 {
     int group = budget_group_of(&prediction->input, &prediction->budget, rank);
     return &prediction->budget.groups[group];
+}
+
+void prediction_binding(const struct prediction *prediction, const char *derived, char *ret,
+                        size_t size)
+{
+    uint64_t most = 0;
+    char bytes[32];
+    size_t used = 0;
+    ret[0] = '\0';
+    for (int i = 0; prediction->binding != MOMENT_STEADY && i < prediction->budget.count; i++) {
+        const struct rank_budget *rank = &prediction->budget.groups[i];
+        struct rank_peaks peaks;
+        budget_peaks(&prediction->input, rank, rank->rank, &peaks);
+        uint64_t own = peaks.bytes[prediction->binding];
+        most = own > most ? own : most;
+    }
+    if (most > 0)
+        text_append(ret, size, &used,
+                    "%s takes %s, more than a step; of a step: ", moment_names[prediction->binding],
+                    units_format_gb(bytes, sizeof bytes, most, 2));
+    text_append(ret, size, &used, "%s", derived);
 }
 
 bool prediction_overflowed(const struct prediction *prediction)

@@ -4,9 +4,11 @@
 #define RANKFIT_PLANNER_REPORT_PREDICTION_H
 
 #include "base/plan/plan.h"
-#include "planner/budget/budget.h"
+#include "planner/budget/peaks.h"
 #include "planner/derive/derive.h"
 #include "planner/time/step_time.h"
+
+enum { BINDING_TEXT = 400 };
 
 struct prediction {
     struct plan plan;
@@ -16,6 +18,7 @@ struct prediction {
     struct step_time time;
     uint64_t limit_bytes, memory_bytes;
     enum verdict verdict;
+    enum moment binding; /* the moment that decided it: the largest of any rank's */
 };
 
 /* Fills everything but `plan`, which must be there. The structure must not be moved afterwards. */
@@ -27,6 +30,10 @@ void prediction_question(const struct prediction *prediction, struct question *r
 /* The group that is worst, and the group of one rank. */
 const struct rank_budget *prediction_worst(const struct prediction *prediction);
 const struct rank_budget *prediction_rank(const struct prediction *prediction, int rank);
+
+/* What limits, in words: `derived`, unless a moment beside the steady step takes more. */
+void prediction_binding(const struct prediction *prediction, const char *derived, char *ret,
+                        size_t size);
 
 /* True when some size is beyond 64 bits: nothing that was computed means anything then. */
 bool prediction_overflowed(const struct prediction *prediction);

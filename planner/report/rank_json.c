@@ -45,6 +45,25 @@ static json_t *items_json(const struct prediction *prediction, const struct rank
     return ret;
 }
 
+static json_t *peaks_json(const struct prediction *prediction, const struct rank_budget *budget,
+                          int rank)
+{
+    json_t *ret = json_object();
+    struct rank_peaks peaks;
+    char key[40];
+    budget_peaks(&prediction->input, budget, rank, &peaks);
+    for (int i = 0; i < MOMENT_COUNT; i++) {
+        (void)snprintf(key, sizeof key, "%s_bytes", moment_names[i]);
+        json_object_set_new(ret, key, json_bytes(peaks.bytes[i]));
+    }
+    for (int i = MOMENT_SAVE; i < MOMENT_COUNT; i++) {
+        (void)snprintf(key, sizeof key, "%s_host_bytes", moment_names[i]);
+        json_object_set_new(ret, key, json_bytes(peaks.host_bytes[i]));
+    }
+    json_object_set_new(ret, "binding", json_string(moment_names[peaks.binding]));
+    return ret;
+}
+
 static json_t *rank_json(const struct prediction *prediction, const struct rank_budget *budget,
                          int rank, const char *ranks)
 {
@@ -61,6 +80,7 @@ static json_t *rank_json(const struct prediction *prediction, const struct rank_
     json_object_set_new(ret, "peak_bytes", json_bytes(budget->peak_bytes));
     json_object_set_new(ret, "peak_upper_bytes", json_bytes(budget->peak_upper_bytes));
     json_object_set_new(ret, "peak_phase", json_phase(&budget->peak_phase));
+    json_object_set_new(ret, "peaks", peaks_json(prediction, budget, rank));
     json_object_set_new(ret, "host_bytes", json_bytes(budget->host_bytes));
     json_object_set_new(ret, "routed_rows", json_bytes(budget->routed_rows));
     json_object_set_new(ret, "routed_rows_upper", json_bytes(budget->routed_rows_upper));

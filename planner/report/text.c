@@ -250,12 +250,14 @@ void report_plan_text(const struct prediction *prediction, const struct answer *
                       struct text_style style)
 {
     FILE *out = style.out;
+    char binding[BINDING_TEXT];
     report_head_text(prediction, out);
     (void)fputc('\n', out);
     report_verdict_text(prediction, style);
     print_reasons(answer, out);
+    prediction_binding(prediction, answer->binding, binding, sizeof binding);
     if (answer->binding[0] && prediction->verdict != VERDICT_FITS)
-        text_wrap("limit", answer->binding, 0, out);
+        text_wrap("limit", binding, 0, out);
     print_nearest(answer, out);
     print_memory(prediction, out);
     print_step(&prediction->time, out);

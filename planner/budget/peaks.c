@@ -1,0 +1,164 @@
+#include "planner/budget/peaks.h"
+
+#include "base/checked.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "planner/budget/parts.h"
+
+#include <string.h>
+
+const char *const moment_names[MOMENT_COUNT] = {
+    [MOMENT_FIRST_STEP] = "first_step",
+    [MOMENT_STEADY] = "steady",
+    [MOMENT_SAVE] = "save",
+    [MOMENT_RESUME] = "resume",
+};
+
+/* The executor reads slices of a checkpoint through one buffer of 2^16 fp32 values. */
+enum { RESUME_BUFFER_BYTES = (1 << 16) * 4 };
+
+/* One part of a unit on its way to rank 0: `slice` elements at each of `ranks` ranks, `spread`
+ * different parts of `padded` elements in all. */
+struct gathered_part {
+    uint64_t padded, slice, ranks, spread;
+};
+
+static struct gathered_part part_of(const struct budget_input *in, uint64_t padded, bool expert)
+{
+    const struct layout *l = &in->choices->layout;
+    int shards = expert ? layout_expert_shards(l) : layout_dense_shards(l);
+    if (in->choices->primitives.sharding == SHARDING_REPLICATED)
+        shards = 1;
+    return (struct gathered_part){ padded, padded / (uint64_t)shards,
+                                   (uint64_t)(layout_world(l) / l->pp),
+                                   (uint64_t)(expert ? l->ep * l->etp : l->tp) };
+}
+
+/* bf16 in plain host memory. Every rank copies its slice out; rank 0 takes in those of all ranks,
+ * its own once more, and puts the whole together from them: 2 x (slice x (1 + ranks) + spread x
+ * padded). executor/runtime/whole.c */
+static uint64_t part_buffers(const struct gathered_part *p, int rank)
+{
+    uint64_t elements = p->slice;
+    if (rank == 0)
+        elements = add_sat(mul_sat(p->slice, 1 + p->ranks), mul_sat(p->spread, p->padded));
+    return mul_sat(2, elements);
+}
+
+static void consider(const struct budget_input *in, uint64_t padded, bool expert, int rank,
+                     struct gathered_part *largest)
+{
+    struct gathered_part part = part_of(in, padded, expert);
+    if (padded > 0 && part_buffers(&part, rank) > part_buffers(largest, rank))
+        *largest = part;
+}
+
+/* The part of a stage's units that takes the most; parts go one after another. */
+static void consider_stage(const struct budget_input *in, int index, int rank,
+                           struct gathered_part *largest)
+{
+    struct stage stage;
+    stage_init(in, index, &stage);
+    for (int i = 0; i < stage.layers; i++) {
+        consider(in, stage.layer[i].dense, false, rank, largest);
+        consider(in, stage.layer[i].expert, true, rank, largest);
+    }
+    if (stage.has_embedding)
+        consider(in, stage.embedding.dense, false, rank, largest);
+    if (stage.has_head)
+        consider(in, stage.head.dense, false, rank, largest);
+}
+
+/* Rank 0 sees the units of all stages, the others those of their own. */
+static struct gathered_part largest_part(const struct budget_input *in, int rank)
+{
+    struct gathered_part largest = { 0 };
+    const struct layout *l = &in->choices->layout;
+    int own = rank / (layout_world(l) / l->pp);
+    for (int s = rank == 0 ? 0 : own; s < (rank == 0 ? l->pp : own + 1); s++)
+        consider_stage(in, s, rank, &largest);
+    return largest;
+}
+
+uint64_t save_buffer_bytes(const struct budget_input *in, int rank)
+{
+    struct gathered_part part = largest_part(in, rank);
+    return part_buffers(&part, rank);
+}
+
+/* What stays between steps: state, communicators, transfers between stages, and of the runtime all
+ * but the workspace of attention. */
+static uint64_t idle_bytes(const struct budget_input *in, const struct rank_budget *budget)
+{
+    static const enum item staying[] = { ITEM_COMMUNICATORS, ITEM_PIPELINE_BUFFERS, ITEM_CONTEXT,
+                                         ITEM_MODULES, ITEM_SLACK };
+    uint64_t ret = add_sat(budget->category_bytes[CATEGORY_STATIC], in->hardware->workspace_bytes);
+    for (size_t i = 0; i < sizeof staying / sizeof *staying; i++)
+        ret = add_sat(ret, budget->item_bytes[staying[i]]);
+    return ret;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+void budget_peaks(const struct budget_input *in, const struct rank_budget *budget, int rank,
+                  struct rank_peaks *ret)
+{
+    uint64_t idle = idle_bytes(in, budget), save = save_buffer_bytes(in, rank);
+    uint64_t steady = budget->peak_bytes, moments = budget->item_bytes[ITEM_MOMENTS];
+    bool host = in->hardware->host;
+    memset(ret, 0, sizeof *ret);
+    ret->bytes[MOMENT_STEADY] = steady;
+    /* moments are there in the optimizer's phase, where all that stays is live, and before it not
+     */
+    ret->bytes[MOMENT_FIRST_STEP] =
+        bytes_overflowed(steady) ? steady : larger(steady - moments, idle);
+    ret->bytes[MOMENT_SAVE] = add_sat(idle, host ? save : 0);
+    ret->bytes[MOMENT_RESUME] = add_sat(idle, host ? RESUME_BUFFER_BYTES : 0);
+    ret->host_bytes[MOMENT_SAVE] = host ? 0 : save;
+    ret->host_bytes[MOMENT_RESUME] = host ? 0 : RESUME_BUFFER_BYTES;
+    ret->binding = MOMENT_STEADY;
+    for (int i = MOMENT_SAVE; i < MOMENT_COUNT; i++)
+        if (ret->bytes[i] > ret->bytes[ret->binding])
+            ret->binding = (enum moment)i;
+}
+
+static void save_text(const struct budget_input *in, int rank, char *ret, size_t size)
+{
+    struct gathered_part part = largest_part(in, rank);
+    char slice[32], whole[32];
+    size_t used = 0;
+    text_append(ret, size, &used, "what stays between steps; %s bf16 unit by unit: ",
+                in->hardware->host ? "beside it" : "in host memory");
+    units_format_count(slice, sizeof slice, part.slice);
+    units_format_count(whole, sizeof whole, mul_sat(part.spread, part.padded));
+    if (rank == 0)
+        text_append(ret, size, &used, "2 B x (%s elements x (1 + %llu ranks) + %s) at rank 0",
+                    slice, (unsigned long long)part.ranks, whole);
+    else
+        text_append(ret, size, &used, "2 B x %s elements, sent to rank 0", slice);
+}
+
+void peaks_formula(const struct budget_input *in, const struct rank_budget *budget, int rank,
+                   enum moment moment, char *ret, size_t size)
+{
+    char bytes[32];
+    uint64_t state = add_sat(budget->item_bytes[ITEM_MASTER], budget->item_bytes[ITEM_MOMENTS]);
+    if (size == 0)
+        return;
+    ret[0] = '\0';
+    if (moment == MOMENT_FIRST_STEP)
+        (void)snprintf(ret, size,
+                       "less %s B of moments, where the first optimizer step makes them; this "
+                       "engine makes them before it",
+                       units_format_count(bytes, sizeof bytes, budget->item_bytes[ITEM_MOMENTS]));
+    else if (moment == MOMENT_SAVE)
+        save_text(in, rank, ret, size);
+    else if (moment == MOMENT_RESUME)
+        (void)snprintf(ret, size,
+                       "what stays between steps; slices are read through %d B of host memory. "
+                       "Assumed: no second copy; one of master and moments would be %s B more",
+                       RESUME_BUFFER_BYTES, units_format_count(bytes, sizeof bytes, state));
+}

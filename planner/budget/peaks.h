@@ -1,0 +1,28 @@
+/* peaks.h - the moments beside the steady step: the first step, saving, resuming. In the bytes of a
+ * budget: what is live, with what a device reserves beyond it. No files, no printing. */
+#ifndef RANKFIT_PLANNER_BUDGET_PEAKS_H
+#define RANKFIT_PLANNER_BUDGET_PEAKS_H
+
+#include "planner/budget/budget.h"
+
+enum moment { MOMENT_FIRST_STEP, MOMENT_STEADY, MOMENT_SAVE, MOMENT_RESUME, MOMENT_COUNT };
+extern const char *const moment_names[MOMENT_COUNT];
+
+struct rank_peaks {
+    uint64_t bytes[MOMENT_COUNT];      /* on the rank's device; on `host` in its memory */
+    uint64_t host_bytes[MOMENT_COUNT]; /* beside devices: buffers in the node's memory */
+    enum moment binding;               /* the largest of those that every run meets */
+};
+
+/* Of rank `rank`, whose budget is `budget`. */
+void budget_peaks(const struct budget_input *in, const struct rank_budget *budget, int rank,
+                  struct rank_peaks *ret);
+
+/* How the figure comes about, in words with its numbers; "" where there is nothing to say. */
+void peaks_formula(const struct budget_input *in, const struct rank_budget *budget, int rank,
+                   enum moment moment, char *ret, size_t size);
+
+/* Host memory that saving takes at a rank: bytes. */
+uint64_t save_buffer_bytes(const struct budget_input *in, int rank);
+
+#endif
