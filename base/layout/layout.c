@@ -87,6 +87,17 @@ void layout_split_layers(struct layout *layout, int layers)
     }
 }
 
+void layout_split_with_last(struct layout *layout, int layers, int more)
+{
+    int *last = &layout->stage_layers[layout->pp - 1];
+
+    layout_split_layers(layout, layers + more);
+    if (*last > more)
+        *last -= more;
+    else
+        layout_split_layers(layout, layers);
+}
+
 uint64_t layout_local_tokens(const struct layout *layout, uint64_t seq_tokens)
 {
     return mul_sat((uint64_t)layout->micro_batch, seq_tokens) / (uint64_t)layout->cp;

@@ -72,6 +72,10 @@ int layout_stage(const struct layout *layout, int rank);
 /* Splits layers over pp stages as evenly as can be, remainders to inner stages. */
 void layout_split_layers(struct layout *layout, int layers);
 
+/* The same, where the last stage carries `more` layers that are not of the stack: trained
+ * prediction layers. They count as its layers while it keeps one of its own. */
+void layout_split_with_last(struct layout *layout, int layers, int more);
+
 /* Tokens one rank holds of one micro-batch: micro_batch * seq / cp. */
 uint64_t layout_local_tokens(const struct layout *layout, uint64_t seq_tokens);
 

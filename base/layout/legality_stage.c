@@ -22,11 +22,7 @@ static void even_split(const struct legality_input *in, char *ret, size_t size)
     size_t used = 0;
 
     ret[0] = '\0';
-    layout_split_layers(&even, in->model->layers + more);
-    if (even.stage_layers[even.pp - 1] > more)
-        even.stage_layers[even.pp - 1] -= more;
-    else
-        layout_split_layers(&even, in->model->layers);
+    layout_split_with_last(&even, in->model->layers, more);
     for (int stage = 0; stage < even.pp; stage++)
         text_append(ret, size, &used, "%s%d", stage ? "," : "", even.stage_layers[stage]);
 }

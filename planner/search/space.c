@@ -214,7 +214,8 @@ static int at_least_one(int value)
 /* Everything that follows from tp, pp, cp, ep, etp: data-parallel widths, batches, stages. */
 static void complete_layout(const struct space *space, const struct degrees *d, struct layout *l)
 {
-    int gpus = space->q->gpus;
+    const struct model *model = space->q->model;
+    int gpus = space->q->gpus, more = model->mtp_trained ? model->mtp_layers : 0;
     int dp = at_least_one(gpus / at_least_one(d->tp * d->pp * d->cp));
     int e_dp = at_least_one(gpus / at_least_one(d->etp * d->ep * d->pp));
 
@@ -235,7 +236,7 @@ static void complete_layout(const struct space *space, const struct degrees *d, 
     if (!space->open_stages)
         memcpy(l->stage_layers, space->fixed.stage_layers, sizeof l->stage_layers);
     else if (l->pp <= LAYOUT_MAX_STAGES)
-        layout_split_layers(l, space->q->model->layers);
+        layout_split_with_last(l, model->layers, l->vpp > 1 ? 0 : more);
     else
         memset(l->stage_layers, 0, sizeof l->stage_layers);
 }

@@ -166,6 +166,31 @@ static void splits_are_even_and_spare_the_last(void **state)
     }
 }
 
+/* 46 layers and one prediction layer are 47 of work: 11 each and three more, of which the last
+ * stage gets none, so it keeps 10 of the 46. With 2 layers on 2 stages nothing can be given up. */
+static void prediction_layers_count_on_the_last_stage(void **state)
+{
+    static const int split[] = { 12, 12, 12, 10 };
+    struct layout l = { .pp = 4 };
+    (void)state;
+
+    layout_split_with_last(&l, 46, 1);
+    for (int stage = 0; stage < 4; stage++)
+        assert_int_equal(l.stage_layers[stage], split[stage]);
+    l.pp = 2;
+    layout_split_with_last(&l, 2, 1);
+    assert_int_equal(l.stage_layers[0], 1);
+    assert_int_equal(l.stage_layers[1], 1);
+}
+
+static void a_padded_vocabulary_by_hand(void **state)
+{
+    (void)state;
+    assert_true(layout_padded_vocab(151936, 4) == 151936); /* 37,984 a rank */
+    assert_true(layout_padded_vocab(151669, 1) == 151669);
+    assert_true(layout_padded_vocab(151669, 4) == 297 * 512); /* 296 x 512 = 151,552 */
+}
+
 static void local_tokens_by_hand(void **state)
 {
     struct layout l = { .tp = 1, .pp = 1, .cp = 4, .micro_batch = 2 };
@@ -191,6 +216,8 @@ int main(void)
         cmocka_unit_test(coordinates_make_the_rank),
         cmocka_unit_test(groups_by_hand),
         cmocka_unit_test(splits_are_even_and_spare_the_last),
+        cmocka_unit_test(prediction_layers_count_on_the_last_stage),
+        cmocka_unit_test(a_padded_vocabulary_by_hand),
         cmocka_unit_test(local_tokens_by_hand),
         cmocka_unit_test(stage_is_outermost),
     };
