@@ -21,6 +21,7 @@ static const struct kind {
     { "models", "model", true },
     { "hardware", "hardware", false },
     { "recipes", "recipe", false },
+    { "validation", "validation set", false },
 };
 
 /* A data file that can be found by name. */
@@ -60,8 +61,8 @@ static struct kind find_kind(const char *name)
     return (struct kind){ name, name, false };
 }
 
-/* The directories that hold models/, hardware/ and recipes/, first come first served. Returns how
- * many, or -1 where the user named one that is not there. */
+/* The directories that hold models/, hardware/, recipes/ and validation/, first come first served.
+ * Returns how many, or -1 where the user named one that is not there. */
 static int data_directories(const char *ret[DIRECTORIES_MAX], struct diag_list *reterr)
 {
     int count = 0;

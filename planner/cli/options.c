@@ -278,7 +278,7 @@ const struct option_info option_infos[OPTION_COUNT] = {
     [OPTION_OUTPUT] = { .name = "output",
                         .value = "FILE",
                         .commands = FOR_PLAN | FOR_BUDGET | FOR_START | FOR_COMPARE | FOR_SEARCH |
-                                    FOR_CALIBRATE,
+                                    FOR_CALIBRATE | FOR_VALIDATE,
                         .type = OPTION_PATH,
                         .in_recipe = true,
                         .letter = 'o',

@@ -71,10 +71,11 @@ enum {
     FOR_SEARCH = 1 << 9,
     FOR_SWEEP = 1 << 10,
     FOR_GRID = 1 << 11,
+    FOR_VALIDATE = 1 << 12,
     FOR_LAYOUTS = FOR_SEARCH | FOR_SWEEP | FOR_GRID, /* what looks at many layouts */
     /* What asks about a model on machines. */
     FOR_QUESTION = FOR_PLAN | FOR_BUDGET | FOR_START | FOR_LAYOUTS,
-    FOR_ALL = (1 << 12) - 1,
+    FOR_ALL = (1 << 13) - 1,
 };
 
 /* What the text of a value must be. Paths: relative to the recipe that says them; OPTION_DATA_PATH
@@ -141,6 +142,9 @@ void options_help(const struct command *command, FILE *out);
 
 /* recipe.c: adds the recipe's options where the command line has none. */
 int options_read_recipe(struct options *options, const char *name, struct diag_list *reterr);
+/* One key of a recipe's map; relative paths are relative to the file at `path`. */
+void options_read_entry(struct options *options, const char *path, const struct node *node,
+                        struct diag_list *reterr);
 
 /* Adds key=value; a second, different value for the same key is an error showing both, unless the
  * first came from the command line and this one comes from a recipe. */

@@ -95,7 +95,7 @@ static void read_flag(struct options *options, enum option_id id, const struct n
     }
 }
 
-static void read_option(struct options *options, const char *path, const struct node *node,
+void options_read_entry(struct options *options, const char *path, const struct node *node,
                         struct diag_list *reterr)
 {
     enum option_id id = option_find(node->key);
@@ -144,6 +144,6 @@ int options_read_recipe(struct options *options, const char *name, struct diag_l
         return diag_error(reterr, (struct pos){ .file = name },
                           "a recipe is a map of option names to values");
     for (const struct node *child = root->child; child; child = child->next)
-        read_option(options, path, child, reterr);
+        options_read_entry(options, path, child, reterr);
     return reterr->errors > before ? -1 : 0;
 }

@@ -1,0 +1,195 @@
+#include "planner/report/validation_report.h"
+
+#include "base/text.h"
+#include "planner/report/table.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { CELL_ROOM = 64, LINE_ROOM = 2048 };
+
+static double shown(const struct figure *f, double base_units)
+{
+    return base_units / f->unit->factor;
+}
+
+static void cell_value(struct table *table, const struct figure *f, double base_units)
+{
+    if (isnan(base_units))
+        table_cell(table, "-");
+    else
+        table_cell(table, "%.6g", shown(f, base_units));
+}
+
+static const char *relation_sign(const struct figure *f)
+{
+    return f->relation == RELATION_AT_MOST ? "<= " : f->relation == RELATION_AT_LEAST ? ">= " : "";
+}
+
+static void print_row(struct table *table, const struct figure *f)
+{
+    table_cell(table, "%s", f->name);
+    table_cell(table, "%s%s", relation_sign(f), f->published_text);
+    cell_value(table, f, f->rounded);
+    cell_value(table, f, f->unrounded);
+    cell_value(table, f, f->own);
+    table_cell(table, "%s", f->unit->name);
+    if (isnan(f->own))
+        table_cell(table, "-");
+    else
+        table_cell(table, "%+.1f %%", 100 * (f->own / f->published - 1));
+    table_cell(table, "%s", f->holds ? "" : "NO");
+}
+
+static bool differs(double a, double b)
+{
+    return fabs(a - b) > 1e-9 * fabs(a);
+}
+
+/* What stands in for the published inputs: "params 7.53e+11 -> 7.43377e+11". */
+static void tell_inputs(const struct figure *f, char *line, size_t *used)
+{
+    const char *before = "";
+    for (size_t i = 0; !f->own_fact && i < rule_symbols(f->rule); i++) {
+        const struct figure_input *input = &f->inputs[i];
+        if (!input->origin || !differs(input->unrounded, input->own))
+            continue;
+        text_append(line, LINE_ROOM, used, "%s%s %.6g -> %.6g", before, f->rule->symbols[i].name,
+                    input->unrounded, input->own);
+        before = ", ";
+    }
+    if (f->own_fact)
+        text_append(line, LINE_ROOM, used, "%s of %s", f->own_fact, f->question);
+}
+
+static void print_note(const struct figure *f, FILE *out)
+{
+    char line[LINE_ROOM] = "";
+    size_t used = 0;
+    text_append(line, sizeof line, &used, "%s: ", f->name);
+    size_t begun = used;
+    if (!isnan(f->own))
+        tell_inputs(f, line, &used);
+    if (f->why)
+        text_append(line, sizeof line, &used, "%s%s", used > begun ? "; " : "", f->why);
+    if (used > begun)
+        text_wrap("", line, 2, out);
+}
+
+static void print_part(struct table *table, const struct figure *f, const char *what,
+                       double published, double own)
+{
+    table_cell(table, "%s", what);
+    table_cell(table, "%.3f", shown(f, published));
+    table_cell(table, "%.3f", shown(f, own));
+    table_cell(table, "%+.3f", shown(f, own - published));
+}
+
+static void print_parts(const struct figure *f, FILE *out)
+{
+    struct table table = { .columns = 4, .left = 1u };
+    double published = 0, own = 0;
+    if (f->part_count == 0)
+        return;
+    table_cell(&table, "%s, %s", f->name, f->unit->name);
+    table_cell(&table, "published");
+    table_cell(&table, "rankfit");
+    table_cell(&table, "difference");
+    for (int i = 0; i < f->part_count; i++) {
+        print_part(&table, f, f->parts[i].what, f->parts[i].published, f->parts[i].own);
+        published += f->parts[i].published;
+        own += f->parts[i].own;
+    }
+    if (differs(f->rounded, published) || differs(f->own, own))
+        print_part(&table, f, "the rest", f->rounded - published, f->own - own);
+    print_part(&table, f, "together", f->rounded, f->own);
+    (void)fputc('\n', out);
+    table_print(&table, "parts", out);
+    table_done(&table);
+}
+
+void report_figures_text(const struct figures *figures, FILE *out)
+{
+    struct table table = { .columns = 8, .left = 1u | 1u << 5 };
+    static const char *const heads[] = { "figure",  "published", "as printed", "unrounded",
+                                         "rankfit", "",          "off",        "" };
+    int held = 0;
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        table_cell(&table, "%s", heads[i]);
+    for (int i = 0; i < figures->count; i++) {
+        print_row(&table, &figures->rows[i]);
+        held += figures->rows[i].holds;
+    }
+    table_print(&table, "", out);
+    table_done(&table);
+    (void)fputc('\n', out);
+    for (int i = 0; i < figures->count; i++)
+        print_note(&figures->rows[i], out);
+    for (int i = 0; i < figures->count; i++)
+        print_parts(&figures->rows[i], out);
+    (void)fprintf(out, "\n%-*s%d of %d published figures follow from their inputs\n", TEXT_MARGIN,
+                  "holds", held, figures->count);
+}
+
+static json_t *number_or_null(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *inputs_json(const struct figure *f)
+{
+    json_t *ret = json_array();
+    for (size_t i = 0; i < rule_symbols(f->rule); i++) {
+        const struct figure_input *input = &f->inputs[i];
+        json_t *entry = json_pack("{s:s, s:s, s:f, s:f}", "name", f->rule->symbols[i].name, "unit",
+                                  f->rule->symbols[i].unit, "published", input->rounded,
+                                  "unrounded", input->unrounded);
+        json_object_set_new(entry, "rankfit", number_or_null(input->own));
+        if (input->origin)
+            json_object_set_new(entry, "origin", json_string(input->origin));
+        json_array_append_new(ret, entry);
+    }
+    return ret;
+}
+
+static json_t *parts_json(const struct figure *f)
+{
+    json_t *ret = json_array();
+    for (int i = 0; i < f->part_count; i++)
+        json_array_append_new(ret, json_pack("{s:s, s:f, s:f}", "what", f->parts[i].what,
+                                             "published", shown(f, f->parts[i].published),
+                                             "rankfit", shown(f, f->parts[i].own)));
+    return ret;
+}
+
+static json_t *figure_json(const struct figure *f)
+{
+    static const char *const relations[] = { "is", "at_most", "at_least" };
+    json_t *ret = json_pack("{s:s, s:s, s:s, s:s, s:f, s:f, s:f}", "name", f->name, "about",
+                            f->about, "unit", f->unit->name, "relation", relations[f->relation],
+                            "published", shown(f, f->published), "as_printed", shown(f, f->rounded),
+                            "unrounded", shown(f, f->unrounded));
+    json_object_set_new(ret, "rankfit", number_or_null(shown(f, f->own)));
+    json_object_set_new(ret, "holds", json_boolean(f->holds));
+    json_object_set_new(ret, "source", json_string(f->source));
+    json_object_set_new(ret, "rule", json_string(f->rule->name));
+    json_object_set_new(ret, "formula", json_string(f->rule->formula));
+    json_object_set_new(ret, "inputs", inputs_json(f));
+    if (f->own_fact)
+        json_object_set_new(ret, "fact", json_string(f->own_fact));
+    if (f->question)
+        json_object_set_new(ret, "question", json_string(f->question));
+    if (f->why)
+        json_object_set_new(ret, "why", json_string(f->why));
+    if (f->part_count > 0)
+        json_object_set_new(ret, "parts", parts_json(f));
+    return ret;
+}
+
+json_t *figures_to_json(const struct figures *figures)
+{
+    json_t *ret = json_array();
+    for (int i = 0; i < figures->count; i++)
+        json_array_append_new(ret, figure_json(&figures->rows[i]));
+    return ret;
+}
