@@ -5,6 +5,7 @@
 #include "base/layout/legality.h"
 #include "base/text.h"
 #include "planner/cli/glossary.h"
+#include "planner/cli/topics.h"
 #include "planner/report/json.h"
 #include "planner/report/rank_json.h"
 
@@ -273,6 +274,12 @@ static const char *name_of_time_item(size_t i)
     return i < TIME_ITEM_COUNT ? time_item_names[i] : NULL;
 }
 
+static json_t *explain_topic(const char *name, const struct prediction *prediction)
+{
+    (void)prediction;
+    return topic_explain(name);
+}
+
 const struct explainer explainers[] = {
     { "key", explain_key, name_of_key },
     { "item", explain_item, name_of_item },
@@ -282,5 +289,6 @@ const struct explainer explainers[] = {
     { "primitive", explain_primitive, name_of_primitive },
     { "step-time item", explain_time_item, name_of_time_item },
     { "hardware key", explain_hardware_key, name_of_hardware_key },
+    { "topic", explain_topic, topic_name },
 };
 const size_t explainer_count = sizeof explainers / sizeof *explainers;

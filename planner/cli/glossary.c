@@ -94,12 +94,18 @@ const struct primitive_info primitive_infos[] = {
     { "sharding", "zero1",
       "master weights and moments are split over the shard group; weights and "
       "gradients are resident" },
-    { "sharding", "zero2", "as zero1, and gradients are split too" },
+    { "sharding", "zero2",
+      "as zero1, and gradients are split too; weights stay whole, as where an engine does not "
+      "reshard after forward" },
     { "sharding", "fsdp",
       "all state is split; a unit (a layer, the embedding, the head) is "
       "gathered when it is needed" },
     { "recompute", "none", "what backward needs is kept from forward" },
-    { "recompute", "selective", "named operations are computed again in backward" },
+    { "recompute", "selective",
+      "core attention is computed again in backward, which saves nothing: fused attention keeps no "
+      "scores, so 5 a s / h of the sum 34 + 5 a s / h (heads a, sequence s, hidden h; Korthikanti "
+      "et al. 2022) is not there to save, and what norms and activations made is made again "
+      "without it" },
     { "recompute", "full", "only each layer's input is kept; backward replays the layer" },
     { "loss", "full", "logits of all local tokens are materialized" },
     { "loss", "linear_ce", "logits are streamed in tiles and never whole" },

@@ -1,0 +1,102 @@
+/* topics.c - what people look for under names that no key, item or rule has here: what other
+ * engines call it, and what answers it in this one. A row a topic; explain finds it by any name. */
+#include "planner/cli/topics.h"
+
+#include <string.h>
+
+enum { TOPIC_NAMES = 5 };
+
+struct topic {
+    const char *names[TOPIC_NAMES];
+    const char *meaning, *here, *see;
+};
+
+static const struct topic topics[] = {
+    { { "aux_loss", "router_aux_loss", "load_balancing_loss", "router_logits" },
+      "a loss that is least where a router loads its experts evenly, made from its probabilities",
+      "this engine has no such term: a step holds no bytes for it and no version of an engine "
+      "changes that. An engine that joins the routers of all layers before it computes the loss "
+      "holds masks of L T k E elements, 8 B each as integers and 4 B as floats, beside L T E "
+      "logits; layer by layer it holds one layer's. Probabilities (fp32, T E a layer) are part of "
+      "layer_saved and layer_working",
+      "layer_saved, layer_working, --reserve" },
+    { { "reshard_after_forward", "shard_grad_op", "keep_gathered" },
+      "whether gathered weights are given back between forward and backward",
+      "sharding=fsdp gives every unit back after its use, forward and backward; prefetch_units "
+      "more are there ahead of it, item gathered_weights. Weights that stay whole from forward "
+      "to backward are sharding=zero2: item weights then is 2 N undivided, experts included",
+      "sharding=fsdp, sharding=zero2, prefetch_units, gathered_weights" },
+    { { "kv_replication", "replicate_kv", "kv_repeat" },
+      "more ranks than key/value heads, each head on several of them",
+      "not done under tp: tp must divide the key/value heads (rule kv_heads). Under ulysses a "
+      "head is sent to several ranks, and the exchanged keys and values grow (rule "
+      "ulysses_repeat). An engine that replicates under tp holds the projection and its gradient "
+      "tp / heads times",
+      "kv_heads, ulysses_repeat, ulysses_heads" },
+    { { "fragmentation", "expandable_segments", "allocator", "inactive_blocks" },
+      "device memory that an allocator holds and no tensor uses",
+      "none of a caching allocator: one reservation, whose offsets are planned from a dry step. "
+      "peak_by_metric tells allocated (live tensors), reserved (with the room for routed rows "
+      "that did not come: item slack) and device (with context, libraries, communicators: what "
+      "nvidia-smi shows). The upper bound adds 1 % of what comes and goes. There is no allocator "
+      "setting that a rollout engine could forbid; --reserve keeps memory for one",
+      "slack, runtime, --reserve, --headroom" },
+    { { "allocated", "reserved", "device", "nvidia-smi", "peak_by_metric" },
+      "three figures of one peak: live tensors, what is reserved for them, what the device lost",
+      "allocated is the arena's live bytes, reserved adds slack, device adds communicators and "
+      "runtime. Compare nvidia-smi with device, a framework's reserved with reserved, never with "
+      "allocated",
+      "slack, communication, runtime" },
+    { { "vocab_padding", "padded_vocab", "make_vocab_size_divisible_by" },
+      "rows added to a vocabulary so that ranks share it evenly",
+      "none where tp divides the vocabulary; else up to the next multiple of 128 x tp, in "
+      "embedding, head and logits (rule vocab). Rows beyond a checkpoint's are new. A recipe's "
+      "vocabulary is the checkpoint's rows, not the tokenizer's entries: model.vocab sets it",
+      "vocab, logits, loss_working" },
+    { { "balance", "imbalance", "expert_balance", "router_imbalance" },
+      "rows of the fullest expert rank over the mean of all",
+      "routing P:1 gives balance b where P = (b k / ep - k q) / (1 - q), q = (E / ep - 1) / "
+      "(E - 1); P as a percentage. balanced is 1 exactly, and its upper bound that of random "
+      "routing at the plan's quantile; moe=capped bounds it by moe_cap_tokens",
+      "--routing, dispatch_recv, experts, moe_cap_tokens" },
+    { { "offload_params", "params_cpu", "cpu_offload", "zero_offload" },
+      "weights, gradients or optimizer state in host memory",
+      "offload=optimizer keeps master weights and moments there and streams them in buckets; "
+      "offload=checkpoints keeps layer inputs there. Weights and gradients stay on the device: "
+      "under sharding=fsdp divided by the shards, and a unit at a time whole",
+      "offload, bucket_params, slots, sco_host_bytes" },
+    { { "speed_range", "range", "throughput_range" },
+      "how far a step may be from its predicted time, and why",
+      "a step's range subtracts what better software could hide (exchange, gathers, tensor and "
+      "context collectives, launches) and adds the rows that the fullest rank receives at most. "
+      "Published figures are near the fast end, first runs of other software near or beyond the "
+      "slow one",
+      "exposed_exchange, host, experts, --routing" },
+};
+
+static const struct topic *find(const char *name)
+{
+    for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
+        for (int n = 0; n < TOPIC_NAMES && topics[i].names[n]; n++)
+            if (strcmp(topics[i].names[n], name) == 0)
+                return &topics[i];
+    return NULL;
+}
+
+json_t *topic_explain(const char *name)
+{
+    const struct topic *topic = find(name);
+    if (!topic)
+        return NULL;
+    return json_pack("{s:s, s:s, s:s, s:s, s:s}", "kind", "topic", "name", name, "meaning",
+                     topic->meaning, "here", topic->here, "see", topic->see);
+}
+
+const char *topic_name(size_t i)
+{
+    for (size_t t = 0; t < sizeof topics / sizeof *topics; t++)
+        for (int n = 0; n < TOPIC_NAMES && topics[t].names[n]; n++)
+            if (i-- == 0)
+                return topics[t].names[n];
+    return NULL;
+}

@@ -1,0 +1,13 @@
+/* topics.h - explain for names that other engines use and this one answers under others. */
+#ifndef RANKFIT_PLANNER_CLI_TOPICS_H
+#define RANKFIT_PLANNER_CLI_TOPICS_H
+
+#include <jansson.h>
+#include <stddef.h>
+
+/* {kind: topic, name, meaning, here, see}, or NULL. */
+json_t *topic_explain(const char *name);
+/* The i-th name, or NULL past the last. */
+const char *topic_name(size_t i);
+
+#endif
