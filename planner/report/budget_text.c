@@ -82,6 +82,19 @@ static void print_peaks(const struct prediction *prediction, const struct rank_b
     table_done(&table);
 }
 
+/* The other terms, so that none seems forgotten. */
+static void print_zero_items(const struct rank_budget *rank, FILE *out)
+{
+    char line[512] = "";
+    size_t used = 0;
+    for (int i = 0; i < ITEM_COUNT; i++)
+        if (rank->item_bytes[i] == 0 && rank->item_max_bytes[i] == 0)
+            text_append(line, sizeof line, &used, "%s%s", used ? ", " : "0 bytes of ",
+                        item_infos[i].name);
+    if (used)
+        text_wrap("", line, 0, out);
+}
+
 static void print_group(const struct prediction *prediction, const struct rank_budget *rank,
                         int shown, const char *ranks, FILE *out)
 {
@@ -90,6 +103,7 @@ static void print_group(const struct prediction *prediction, const struct rank_b
     (void)fprintf(out, "\n%s %s, stage %d: peak at %s\n", strpbrk(ranks, "-,") ? "ranks" : "rank",
                   ranks, rank->stage, phase);
     print_items(prediction, rank, out);
+    print_zero_items(rank, out);
     print_peaks(prediction, rank, shown, out);
     if (prediction->plan.model.moe.experts == 0)
         return;

@@ -45,6 +45,16 @@ static json_t *items_json(const struct prediction *prediction, const struct rank
     return ret;
 }
 
+/* Terms of a budget that this rank has none of: looked at, not forgotten. */
+static json_t *zero_items_json(const struct rank_budget *rank)
+{
+    json_t *ret = json_array();
+    for (int i = 0; i < ITEM_COUNT; i++)
+        if (rank->item_bytes[i] == 0 && rank->item_max_bytes[i] == 0)
+            json_array_append_new(ret, json_string(item_infos[i].name));
+    return ret;
+}
+
 static json_t *peaks_json(const struct prediction *prediction, const struct rank_budget *budget,
                           int rank)
 {
@@ -85,6 +95,7 @@ static json_t *rank_json(const struct prediction *prediction, const struct rank_
     json_object_set_new(ret, "routed_rows", json_bytes(budget->routed_rows));
     json_object_set_new(ret, "routed_rows_upper", json_bytes(budget->routed_rows_upper));
     json_object_set_new(ret, "items", items_json(prediction, budget));
+    json_object_set_new(ret, "zero_items", zero_items_json(budget));
     return ret;
 }
 
