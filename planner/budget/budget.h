@@ -32,6 +32,19 @@ struct phase {
 enum basis { BASIS_ARITHMETIC, BASIS_MEASURED, BASIS_ASSUMED };
 extern const char *const basis_names[];
 
+/* One tensor of a layer; of experts one copy of it. */
+struct layer_tensor {
+    uint8_t component; /* enum component */
+    int8_t tp_axis;
+    bool expert, matmul, matrix; /* expert: of MESH_EXPERT */
+    uint64_t rows, cols, copies; /* rows: of the first axis */
+};
+enum { LAYER_TENSORS_MAX = 32 };
+struct layer_tensors {
+    int count;
+    struct layer_tensor items[LAYER_TENSORS_MAX];
+};
+
 /* Sizes that depend on the model alone, taken from the tensor table once and shared by every layout
  * tried. */
 struct model_sizes {
@@ -42,6 +55,7 @@ struct model_sizes {
     uint64_t mtp_dense_params, mtp_expert_params, vision_params, /* 0 when not trained */
         frozen_params; /* held without gradients and optimizer state */
     struct model_counts counts;
+    struct layer_tensors tensors[MIXER_COUNT][FFN_COUNT]; /* of the kinds that there are */
     uint16_t indexers_before[MODEL_MAX_LAYERS + 1]; /* layers below with an indexer of their own */
 };
 void model_sizes_init(struct model_sizes *ret, const struct model *model);

@@ -8,11 +8,42 @@
 
 #include "base/hardware/hardware.h"
 
-/* state.c - a unit of state (the embedding, a layer, the head): padded elements of its dense and
- * its expert part on this rank's slice of tp, ep and etp, before sharding. */
+/* trained.c - what of a part is trained: padded elements that have a gradient and a master weight,
+ * and of these the ones with a second moment. */
+struct trained {
+    uint64_t all, second;
+};
+
+/* A unit of state (the embedding, a layer, the head): padded elements of its dense and its expert
+ * part on this rank's slice of tp, ep and etp, before sharding. Weights, frozen ones and adapters
+ * included; and what is trained. */
 struct unit {
     uint64_t dense, expert;
+    struct trained dense_trained, expert_trained;
 };
+/* A layer's unit, tensor by tensor; the head's of its matrix and its norm. */
+struct unit trained_layer_unit(const struct budget_input *in, int layer);
+struct unit trained_head_unit(const struct budget_input *in, uint64_t matrix, uint64_t norm);
+/* Whether no primitive makes state other than that of AdamW over all weights. */
+bool trains_plainly(const struct primitives *p);
+/* Bytes of a trained element: of its master weight; of one moment. */
+uint64_t master_bytes(const struct primitives *p);
+uint64_t moment_bytes(const struct primitives *p);
+uint64_t padded_elements(uint64_t elements, int shards);
+
+/* muon.c - orthogonalization of one matrix at a time at the end of the step. */
+bool muon_updates(const struct primitives *p, const struct layer_tensor *tensor);
+/* Ranks among which the matrices of a part are dealt: those that hold one copy of them. */
+int muon_dense_ranks(const struct budget_input *in);
+int muon_expert_ranks(const struct budget_input *in);
+struct muon_bytes {
+    uint64_t gathered, workspace;
+};
+/* Raises *ret to what the matrices of a kind of layer need. */
+void muon_bytes_raise(const struct budget_input *in, enum mixer mixer, enum ffn ffn,
+                      struct muon_bytes *ret);
+
+/* state.c */
 
 /* Vocabulary rows of a rank: padded where tp does not divide them. */
 uint64_t vocab_rows(const struct budget_input *in);

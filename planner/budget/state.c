@@ -3,14 +3,45 @@
 #include "planner/budget/parts.h"
 
 #include "base/checked.h"
+#include "base/layout/trained.h"
 
 #include <string.h>
 
 enum { PAD_ELEMENTS = 64, ARENA_BYTES = 256 };
 
+struct noted {
+    struct model_sizes *sizes;
+    const struct model *model;
+    bool first[MODEL_MAX_LAYERS]; /* of its kind */
+};
+
+static void note_tensor(const struct tensor *tensor, struct layer_tensors *ret)
+{
+    uint64_t cols = 1;
+    if (ret->count == LAYER_TENSORS_MAX)
+        return;
+    for (int i = 1; i < tensor->axes; i++)
+        cols = mul_sat(cols, tensor->shape[i]);
+    ret->items[ret->count++] = (struct layer_tensor){
+        .component = (uint8_t)tensor->component,
+        .tp_axis = (int8_t)tensor->tp_axis,
+        .expert = tensor->mesh == MESH_EXPERT,
+        .matmul = tensor->matmul,
+        .matrix = tensor_is_matrix(tensor),
+        .rows = tensor->shape[0],
+        .cols = cols,
+        .copies = tensor->copies,
+    };
+}
+
 static int add_tensor(const struct tensor *tensor, void *context)
 {
-    struct model_sizes *sizes = context;
+    const struct noted *noted = context;
+    const struct model *m = noted->model;
+    struct model_sizes *sizes = noted->sizes;
+    if (tensor->unit >= 0 && noted->first[tensor->unit])
+        note_tensor(tensor,
+                    &sizes->tensors[m->layer_mixer[tensor->unit]][m->layer_ffn[tensor->unit]]);
     if (tensor->unit == UNIT_EMBEDDING)
         sizes->embedding_params += tensor->params;
     else if (tensor->unit == UNIT_HEAD)
@@ -33,8 +64,15 @@ static int add_tensor(const struct tensor *tensor, void *context)
 
 void model_sizes_init(struct model_sizes *ret, const struct model *model)
 {
+    struct noted noted = { .sizes = ret, .model = model };
+    bool seen[MIXER_COUNT][FFN_COUNT] = { { false } };
     memset(ret, 0, sizeof *ret);
-    model_tensors(model, add_tensor, ret);
+    for (int i = 0; i < model->layers; i++) {
+        bool *kind = &seen[model->layer_mixer[i]][model->layer_ffn[i]];
+        noted.first[i] = !*kind;
+        *kind = true;
+    }
+    model_tensors(model, add_tensor, &noted);
     if (!model->mtp_trained)
         ret->mtp_dense_params = ret->mtp_expert_params = 0;
     ret->frozen_params = model->vision_frozen ? ret->vision_params : 0;
@@ -52,7 +90,7 @@ uint64_t arena_bytes(uint64_t elements, uint64_t element_bytes)
 }
 
 /* Padded to a multiple of 64 elements x the shards, so that every shard is whole. */
-static uint64_t padded(uint64_t elements, int shards)
+uint64_t padded_elements(uint64_t elements, int shards)
 {
     return round_up_to(elements, (uint64_t)PAD_ELEMENTS * (uint64_t)shards);
 }
@@ -62,13 +100,16 @@ static struct unit unit_of(const struct layout *l, uint64_t dense, uint64_t repl
 {
     uint64_t split = div_up(dense - replicated, (uint64_t)l->tp);
     uint64_t experts = div_up(expert, (uint64_t)l->ep * (uint64_t)l->etp);
-    return (struct unit){ padded(add_sat(split, replicated), layout_dense_shards(l)),
-                          expert == 0 ? 0 : padded(experts, layout_expert_shards(l)) };
+    uint64_t d = padded_elements(add_sat(split, replicated), layout_dense_shards(l));
+    uint64_t e = expert == 0 ? 0 : padded_elements(experts, layout_expert_shards(l));
+    return (struct unit){ d, e, { d, d }, { e, e } };
 }
 
 struct unit layer_unit(const struct budget_input *in, int layer)
 {
     const struct model_sizes *s = in->sizes;
+    if (!trains_plainly(&in->choices->primitives))
+        return trained_layer_unit(in, layer);
     return unit_of(&in->choices->layout, s->layer_dense_params[layer],
                    s->layer_dense_replicated[layer], s->layer_expert_params[layer]);
 }
@@ -92,18 +133,43 @@ static void stage_layers_init(const struct budget_input *in, struct stage *ret)
     const struct model_sizes *s = in->sizes;
     for (int i = 0; i < ret->layers; i++) {
         int l = ret->first + i;
-        bool same = i > 0 && s->layer_dense_params[l] == s->layer_dense_params[l - 1] &&
+        bool same = i > 0 && in->model->layer_mixer[l] == in->model->layer_mixer[l - 1] &&
+                    in->model->layer_ffn[l] == in->model->layer_ffn[l - 1] &&
+                    s->layer_dense_params[l] == s->layer_dense_params[l - 1] &&
                     s->layer_dense_replicated[l] == s->layer_dense_replicated[l - 1] &&
                     s->layer_expert_params[l] == s->layer_expert_params[l - 1];
         ret->layer[i] = same ? ret->layer[i - 1] : layer_unit(in, l);
     }
 }
 
+/* The norm is whole on every rank of tp. */
+static void ends_init(const struct budget_input *in, struct stage *ret)
+{
+    const struct layout *l = &in->choices->layout;
+    const struct model_sizes *s = in->sizes;
+    uint64_t norm = (uint64_t)in->model->hidden, padding = vocab_padding(in);
+    uint64_t head = add_sat(s->head_params, in->model->tied ? 0 : padding);
+    unsigned trained = trained_components(&in->choices->primitives);
+    norm = norm < s->head_params ? norm : s->head_params;
+    ret->embedding = unit_of(l, add_sat(s->embedding_params, padding), 0, 0);
+    ret->head = unit_of(l, head, norm, 0);
+    if (!has_component(trained, COMPONENT_EMBEDDING))
+        ret->embedding.dense_trained = (struct trained){ 0, 0 };
+    if (!has_component(trained, COMPONENT_HEAD) || !has_component(trained, COMPONENT_NORMS))
+        ret->head = trained_head_unit(in, head - norm, norm);
+}
+
+static void add_dense(uint64_t elements, struct unit *ret)
+{
+    ret->dense = add_sat(ret->dense, elements);
+    ret->dense_trained.all = add_sat(ret->dense_trained.all, elements);
+    ret->dense_trained.second = add_sat(ret->dense_trained.second, elements);
+}
+
 void stage_ends_init(const struct budget_input *in, int index, struct stage *ret)
 {
     const struct layout *l = &in->choices->layout;
     const struct model_sizes *s = in->sizes;
-    uint64_t norm = (uint64_t)in->model->hidden;
     bool last = index == l->pp - 1;
     ret->index = index;
     ret->first = 0;
@@ -113,15 +179,12 @@ void stage_ends_init(const struct budget_input *in, int index, struct stage *ret
     ret->has_embedding = index == 0;
     ret->has_head = last;
     ret->tied_copy = in->model->tied && last;
-    uint64_t head_padding = in->model->tied ? 0 : vocab_padding(in);
-    ret->embedding = unit_of(l, add_sat(s->embedding_params, vocab_padding(in)), 0, 0);
-    ret->head = unit_of(l, add_sat(s->head_params, head_padding),
-                        norm < s->head_params ? norm : s->head_params, 0);
-    ret->extra = (struct unit){ 0, 0 };
+    ends_init(in, ret);
+    ret->extra = (struct unit){ .dense = 0 };
     if (last && (s->mtp_dense_params || s->mtp_expert_params))
         ret->extra = unit_of(l, s->mtp_dense_params, 0, s->mtp_expert_params);
     if (index == 0 && s->vision_params)
-        ret->extra.dense = add_sat(ret->extra.dense, unit_of(l, s->vision_params, 0, 0).dense);
+        add_dense(unit_of(l, s->vision_params, 0, 0).dense, &ret->extra);
 }
 
 void stage_init(const struct budget_input *in, int index, struct stage *ret)
@@ -130,27 +193,35 @@ void stage_init(const struct budget_input *in, int index, struct stage *ret)
     stage_layers_init(in, ret);
 }
 
-/* Shards of weights, gradients and optimizer state of a part whose group has `shards` ranks. */
-static void part_add(const struct primitives *p, uint64_t elements, int shards, uint64_t *items)
+/* Shards of weights, gradients and optimizer state of a part whose group has `shards` ranks. Every
+ * trained element has a first moment. */
+static void part_add(const struct primitives *p, uint64_t elements, const struct trained *trained,
+                     int shards, uint64_t *items)
 {
-    uint64_t n = (uint64_t)shards;
-    uint64_t weights = p->sharding == SHARDING_FSDP ? elements / n : elements;
+    uint64_t n = (uint64_t)shards, moment = moment_bytes(p), frozen = elements - trained->all;
+    uint64_t w = p->sharding == SHARDING_FSDP ? n : 1;
+    uint64_t s = p->sharding == SHARDING_REPLICATED ? 1 : n;
     bool whole_gradient = p->sharding == SHARDING_REPLICATED || p->sharding == SHARDING_ZERO1;
-    uint64_t gradients = whole_gradient ? elements : elements / n;
-    uint64_t state = p->sharding == SHARDING_REPLICATED ? elements : elements / n;
-    items[ITEM_WEIGHTS] = add_sat(items[ITEM_WEIGHTS], arena_bytes(weights, 2));
+    uint64_t gradients = trained->all / (whole_gradient ? 1 : n);
+    uint64_t pairs = trained->second / s, singles = trained->all / s - pairs;
+    uint64_t weights = add_sat(arena_bytes(trained->all / w, 2), arena_bytes(frozen / w, 2));
+    uint64_t moments = add_sat(arena_bytes(pairs, 2 * moment), arena_bytes(singles, moment));
+    items[ITEM_WEIGHTS] = add_sat(items[ITEM_WEIGHTS], weights);
     items[ITEM_GRADIENTS] =
         add_sat(items[ITEM_GRADIENTS], arena_bytes(gradients, dtype_bytes(p->grad_dtype)));
-    items[ITEM_MASTER] = add_sat(items[ITEM_MASTER], arena_bytes(state, 4));
-    items[ITEM_MOMENTS] = add_sat(items[ITEM_MOMENTS], arena_bytes(state, 8));
+    items[ITEM_MASTER] =
+        add_sat(items[ITEM_MASTER], arena_bytes(trained->all / s, master_bytes(p)));
+    items[ITEM_MOMENTS] = add_sat(items[ITEM_MOMENTS], moments);
 }
 
 void unit_state_add(const struct budget_input *in, const struct unit *unit, uint64_t *items)
 {
     const struct layout *l = &in->choices->layout;
-    part_add(&in->choices->primitives, unit->dense, layout_dense_shards(l), items);
+    part_add(&in->choices->primitives, unit->dense, &unit->dense_trained, layout_dense_shards(l),
+             items);
     if (unit->expert)
-        part_add(&in->choices->primitives, unit->expert, layout_expert_shards(l), items);
+        part_add(&in->choices->primitives, unit->expert, &unit->expert_trained,
+                 layout_expert_shards(l), items);
 }
 
 /* Optimizer state that stays on the device: all, or the buckets that stream through slots. */
@@ -160,7 +231,8 @@ uint64_t state_offload(const struct primitives *p, uint64_t *items)
     if (!(p->offload & OFFLOAD_OPTIMIZER))
         return 0;
     uint64_t bucket = mul_sat(p->bucket_params, (uint64_t)(p->slots > 0 ? p->slots : 0));
-    uint64_t master = mul_sat(bucket, 4), moments = mul_sat(bucket, 8);
+    uint64_t master = mul_sat(bucket, master_bytes(p)),
+             moments = mul3_sat(bucket, 2, moment_bytes(p));
     items[ITEM_MASTER] = master < items[ITEM_MASTER] ? master : items[ITEM_MASTER];
     items[ITEM_MOMENTS] = moments < items[ITEM_MOMENTS] ? moments : items[ITEM_MOMENTS];
     return all;
@@ -170,7 +242,7 @@ uint64_t state_offload(const struct primitives *p, uint64_t *items)
 void frozen_state_add(const struct budget_input *in, uint64_t *items)
 {
     int shards = layout_dense_shards(&in->choices->layout);
-    uint64_t n = padded(in->sizes->frozen_params, shards);
+    uint64_t n = padded_elements(in->sizes->frozen_params, shards);
     if (in->choices->primitives.sharding == SHARDING_FSDP)
         n /= (uint64_t)shards;
     items[ITEM_WEIGHTS] = add_sat(items[ITEM_WEIGHTS], arena_bytes(n, 2));

@@ -368,6 +368,24 @@ static void clear_micro_batch(struct walk *w)
         w->now[passing[i]] = 0;
 }
 
+/* Muon's matrices, one at a time; all else is updated in place. */
+static void walk_optimizer(struct walk *w)
+{
+    struct phase phase = { PHASE_OPTIMIZER, w->r->stage->index, 0, -1 };
+    const struct model *m = w->r->in->model;
+    struct muon_bytes muon = { 0, 0 };
+    uint64_t workspace = w->now[ITEM_WORKSPACE];
+    for (int i = w->r->stage->first; i < w->r->stage->first + w->r->stage->layers; i++)
+        muon_bytes_raise(w->r->in, (enum mixer)m->layer_mixer[i], (enum ffn)m->layer_ffn[i], &muon);
+    w->now[ITEM_GATHERED_GRADIENTS] = muon.gathered;
+    w->now[ITEM_WORKSPACE] = add_sat(workspace, muon.workspace);
+    settle(w);
+    observe(w, &phase);
+    w->now[ITEM_GATHERED_GRADIENTS] = 0;
+    w->now[ITEM_WORKSPACE] = workspace;
+    settle(w);
+}
+
 static void walk_end(struct walk *w)
 {
     struct phase phase = { PHASE_REDUCE, w->r->stage->index, 0, -1 };
@@ -375,9 +393,7 @@ static void walk_end(struct walk *w)
     settle(w);
     w->now[ITEM_GATHERED_GRADIENTS] = reduce_receive_bytes(w->r->in, w->r->stage);
     observe(w, &phase);
-    w->now[ITEM_GATHERED_GRADIENTS] = 0;
-    phase.kind = PHASE_OPTIMIZER;
-    observe(w, &phase);
+    walk_optimizer(w);
 }
 
 static void walk_init(struct walk *w, const struct timeline_request *request,

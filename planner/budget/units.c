@@ -25,12 +25,12 @@ void unit_gradient_bytes(const struct budget_input *in, const struct unit *unit,
     if (p->sharding != SHARDING_FSDP && p->sharding != SHARDING_ZERO2)
         return;
     if (dense > 1) {
-        ret->dense = arena_bytes(unit->dense, bytes);
-        ret->dense_receive = arena_bytes(unit->dense / (uint64_t)dense, bytes);
+        ret->dense = arena_bytes(unit->dense_trained.all, bytes);
+        ret->dense_receive = arena_bytes(unit->dense_trained.all / (uint64_t)dense, bytes);
     }
     if (expert > 1) {
-        ret->expert = arena_bytes(unit->expert, bytes);
-        ret->expert_receive = arena_bytes(unit->expert / (uint64_t)expert, bytes);
+        ret->expert = arena_bytes(unit->expert_trained.all, bytes);
+        ret->expert_receive = arena_bytes(unit->expert_trained.all / (uint64_t)expert, bytes);
     }
 }
 
@@ -41,8 +41,8 @@ uint64_t unit_receive_bytes(const struct budget_input *in, const struct unit *un
     int dense = layout_dense_shards(l), expert = layout_expert_shards(l);
     if (in->choices->primitives.sharding != SHARDING_ZERO1)
         return 0;
-    uint64_t d = dense > 1 ? arena_bytes(unit->dense / (uint64_t)dense, bytes) : 0;
-    uint64_t e = expert > 1 ? arena_bytes(unit->expert / (uint64_t)expert, bytes) : 0;
+    uint64_t d = dense > 1 ? arena_bytes(unit->dense_trained.all / (uint64_t)dense, bytes) : 0;
+    uint64_t e = expert > 1 ? arena_bytes(unit->expert_trained.all / (uint64_t)expert, bytes) : 0;
     return d > e ? d : e;
 }
 

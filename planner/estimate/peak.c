@@ -242,7 +242,7 @@ static void backward(struct climb *c, uint64_t saved)
     reduce(c, g, 0);
 }
 
-static void consider_receive(uint64_t bytes, uint64_t *largest)
+static void raise_to(uint64_t bytes, uint64_t *largest)
 {
     *largest = bytes > *largest ? bytes : *largest;
 }
@@ -252,12 +252,38 @@ static uint64_t receive_bytes(const struct stage_parts *p)
     uint64_t largest = 0;
     for (int i = 0; i < p->e->classes.count; i++)
         if (p->stage->classes[i])
-            consider_receive(p->units->layer[i].receive, &largest);
+            raise_to(p->units->layer[i].receive, &largest);
     if (p->stage->has_embedding || has_tied_copy(p))
-        consider_receive(p->units->embedding.receive, &largest);
+        raise_to(p->units->embedding.receive, &largest);
     if (p->stage->has_head)
-        consider_receive(p->units->head.receive, &largest);
+        raise_to(p->units->head.receive, &largest);
     return largest;
+}
+
+static struct muon_bytes muon_of(const struct stage_parts *p)
+{
+    struct muon_bytes ret = { 0, 0 };
+    for (int i = 0; i < p->e->classes.count; i++) {
+        if (!p->stage->classes[i])
+            continue;
+        raise_to(p->units->layer[i].muon.gathered, &ret.gathered);
+        raise_to(p->units->layer[i].muon.workspace, &ret.workspace);
+    }
+    return ret;
+}
+
+/* The end of the step: reduction, then the optimizer. */
+static void finish(struct climb *c, uint64_t idle)
+{
+    c->steady = idle;
+    c->checkpoints = c->saved = c->gathered = 0;
+    c->gradients = receive_bytes(c->p);
+    look(c, 0, 0);
+    if (c->p->e->in.choices->primitives.optimizer != OPTIMIZER_MUON)
+        return;
+    struct muon_bytes muon = muon_of(c->p);
+    c->gradients = muon.gathered;
+    look(c, muon.workspace, muon.workspace);
 }
 
 void stage_peak_find(const struct stage_parts *parts, int rows, struct stage_peak *ret)
@@ -272,9 +298,6 @@ void stage_peak_find(const struct stage_parts *parts, int rows, struct stage_pea
     if (parts->stage->has_head)
         loss(&c);
     backward(&c, saved);
-    c.steady = idle;
-    c.checkpoints = c.saved = c.gathered = 0;
-    c.gradients = receive_bytes(parts);
-    look(&c, 0, 0);
+    finish(&c, idle);
     *ret = c.best;
 }

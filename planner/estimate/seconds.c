@@ -46,16 +46,17 @@ void stage_sums_of(const struct estimator *e, const struct units *units,
     ret->has_embedding = stage->has_embedding;
     ret->has_head = stage->has_head;
     if (stage->has_embedding || (m->tied && stage->has_head))
-        ret->dense += (double)units->embedding.unit.dense;
+        trained_sum_add(&ret->dense, 1, &units->embedding.unit.dense_trained);
     if (stage->has_head)
-        ret->dense += (double)units->head.unit.dense;
+        trained_sum_add(&ret->dense, 1, &units->head.unit.dense_trained);
     for (int c = 0; c < e->classes.count; c++) {
         int layer = e->classes.layer[c], kept = stage->kept[c];
         int *layers = ret->layers[m->layer_mixer[layer]][m->layer_ffn[layer]];
         layers[0] += kept;
         layers[1] += stage->classes[c] - kept;
-        ret->dense += stage->classes[c] * (double)units->layer[c].unit.dense;
-        ret->expert += stage->classes[c] * (double)units->layer[c].unit.expert;
+        const struct unit *unit = &units->layer[c].unit;
+        trained_sum_add(&ret->dense, stage->classes[c], &unit->dense_trained);
+        trained_sum_add(&ret->expert, stage->classes[c], &unit->expert_trained);
     }
 }
 

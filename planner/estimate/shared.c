@@ -4,6 +4,13 @@
 
 #include <string.h>
 
+static void forget_optimizer(struct primitives *p)
+{
+    p->optimizer = (enum optimizer)0;
+    p->moments_dtype = (enum dtype)0;
+    p->master = (enum master)0;
+}
+
 /* What the layers of a micro-batch do not depend on. Selective recompute would be a matter of the
  * layers themselves and stays. */
 static void forget_state_and_loss(struct primitives *p)
@@ -17,6 +24,7 @@ static void forget_state_and_loss(struct primitives *p)
     p->offload = 0;
     p->sco_host_bytes = p->bucket_params = 0;
     p->slots = p->vocab_group = p->vocab_strip = p->loss_tile_tokens = 0;
+    forget_optimizer(p);
 }
 
 /* Whatever makes a layer, and what is fetched or kept elsewhere around it. */
@@ -48,6 +56,7 @@ static void forget_layers_and_loss(struct primitives *p)
 static void forget_layers_and_state(struct primitives *p)
 {
     forget_layers(p);
+    forget_optimizer(p);
     p->sharding = (enum sharding)0;
 }
 
@@ -115,11 +124,20 @@ static void unit_shared_init(struct estimator *e, struct unit unit, struct unit_
         unit_state_add(&e->in, &unit, ret->state);
 }
 
+static void layer_shared_init(struct estimator *e, int layer, struct unit_shared *ret)
+{
+    enum mixer mixer = (enum mixer)e->in.model->layer_mixer[layer];
+    enum ffn ffn = (enum ffn)e->in.model->layer_ffn[layer];
+    unit_shared_init(e, layer_unit(&e->in, layer), ret);
+    muon_bytes_raise(&e->in, mixer, ffn, &ret->muon);
+    muon_seconds_init(&e->in, &e->machine, mixer, ffn, &ret->seconds);
+}
+
 static void units_init(struct estimator *e, struct units *ret)
 {
     struct stage stage;
     for (int c = 0; c < e->classes.count; c++)
-        unit_shared_init(e, layer_unit(&e->in, e->classes.layer[c]), &ret->layer[c]);
+        layer_shared_init(e, e->classes.layer[c], &ret->layer[c]);
     stage_ends_init(&e->in, e->in.choices->layout.pp - 1, &stage);
     unit_shared_init(e, stage.embedding, &ret->embedding);
     unit_shared_init(e, stage.head, &ret->head);
@@ -162,8 +180,11 @@ uint64_t shared_links(struct estimator *e)
     enum context context = key.primitives.context;
     enum exchange exchange = key.primitives.exchange;
     forget_layers_and_loss(&key.primitives);
+    forget_optimizer(&key.primitives);
     key.primitives.sharding = (enum sharding)0;
     key.primitives.grad_dtype = (enum dtype)0;
+    key.primitives.lora_rank = 0;
+    key.primitives.lora_targets = key.primitives.frozen = 0;
     key.primitives.linear_context = linear;
     key.primitives.context = context;
     key.primitives.exchange = exchange;

@@ -43,6 +43,7 @@ struct units_key {
 struct unit_shared {
     struct unit unit;
     uint64_t gathered, receive;
+    struct muon_bytes muon;
     struct unit_seconds seconds;
     struct unit_gradient gradient;
     uint64_t state[ITEM_COUNT]; /* weights, master, moments, gradients */

@@ -107,6 +107,7 @@ double unit_scatter_seconds(const struct budget_input *in, const struct unit *un
     double bytes = (double)dtype_bytes(p->grad_dtype);
     if (p->sharding != SHARDING_FSDP && p->sharding != SHARDING_ZERO2)
         return 0;
-    return scatter_seconds(in->hardware, dense_shard_ranks(l), bytes * (double)unit->dense) +
-           scatter_seconds(in->hardware, expert_shard_ranks(l), bytes * (double)unit->expert);
+    double dense = (double)unit->dense_trained.all, expert = (double)unit->expert_trained.all;
+    return scatter_seconds(in->hardware, dense_shard_ranks(l), bytes * dense) +
+           scatter_seconds(in->hardware, expert_shard_ranks(l), bytes * expert);
 }

@@ -1,6 +1,8 @@
 /* stage.c - one micro-batch of a stage, its layers counted by kind, and what comes once a step. */
 #include "planner/time/stage.h"
 
+#include "base/layout/trained.h"
+
 #include <string.h>
 
 static double positive(double value)
@@ -67,16 +69,17 @@ void kind_seconds_init(const struct budget_input *in, const struct machine *mach
 void unit_seconds_init(const struct budget_input *in, const struct unit *unit,
                        struct unit_seconds *ret)
 {
-    ret->gather = unit_gather_seconds(in, unit);
-    ret->scatter = unit_scatter_seconds(in, unit);
+    *ret = (struct unit_seconds){ .gather = unit_gather_seconds(in, unit),
+                                  .scatter = unit_scatter_seconds(in, unit) };
 }
 
-/* Elements of a stage's parts. */
+/* Trained elements of a stage's parts. */
 struct elements {
     double dense, expert; /* whole */
     double n, e;          /* ranks that share them */
     double gradients;     /* a rank's: held for the whole step */
     double updated;       /* a rank's */
+    double second;        /* of these, with a second moment */
 };
 
 static void elements_init(const struct budget_input *in, const struct stage_sums *stage,
@@ -86,10 +89,11 @@ static void elements_init(const struct budget_input *in, const struct stage_sums
     enum sharding sharding = in->choices->primitives.sharding;
     bool whole = sharding == SHARDING_REPLICATED;
     bool scattered = sharding == SHARDING_FSDP || sharding == SHARDING_ZERO2;
-    *ret = (struct elements){ .dense = stage->dense, .expert = stage->expert };
+    *ret = (struct elements){ .dense = stage->dense.all, .expert = stage->expert.all };
     ret->n = whole ? 1 : layout_dense_shards(l);
     ret->e = whole ? 1 : layout_expert_shards(l);
     ret->updated = ret->dense / ret->n + ret->expert / ret->e;
+    ret->second = stage->dense.second / ret->n + stage->expert.second / ret->e;
     ret->gradients = scattered ? ret->updated : ret->dense + ret->expert;
 }
 
@@ -98,6 +102,9 @@ static double embedding_seconds(const struct budget_input *in, const struct mach
 {
     double grad = (double)dtype_bytes(in->choices->primitives.grad_dtype);
     double elements = (double)norm_tokens(in) * in->model->hidden;
+    unsigned trained = trained_components(&in->choices->primitives);
+    if (!has_component(trained, COMPONENT_EMBEDDING))
+        return machine->kernel + 4 * elements * machine->moved_byte;
     return 2 * machine->kernel + (4 + 2 + 2 * grad) * elements * machine->moved_byte;
 }
 
@@ -217,19 +224,32 @@ static double optimizer_calls(const struct stage_sums *stage)
     return ret;
 }
 
-/* Master and moments read and written, 24; the gradient read, twice with its norm; the weight
- * written, 2. From host memory, master and moments come while others go. */
+/* Bytes that the update of a rank's elements reads and writes, once each: master weights and
+ * moments, which the optimizer may keep on the host. Without a master the weight is read. */
+static double state_bytes(const struct primitives *p, const struct elements *part)
+{
+    double moment = (double)moment_bytes(p);
+    return ((double)master_bytes(p) + moment) * part->updated + moment * part->second;
+}
+
+/* Master and moments read and written; the gradient read, twice with its norm; the weight written,
+ * 2, and read where it is its own master; AdamW in fp32: 26 + 2g. A matrix of Muon's is written in
+ * bf16, read for its norm, and read as an update: 6. From host memory, master and moments come
+ * while others go. */
 static double update_seconds(const struct budget_input *in, const struct elements *part)
 {
     const struct hardware *h = in->hardware;
-    double grad = (double)dtype_bytes(in->choices->primitives.grad_dtype);
+    const struct primitives *p = &in->choices->primitives;
+    double grad = (double)dtype_bytes(p->grad_dtype), state = state_bytes(p, part);
+    double weight = p->master == MASTER_NONE ? 4 : 2, muon = 6 * (part->updated - part->second);
     double reached = h->optimizer_efficiency > 0 ? h->optimizer_efficiency : h->memory_efficiency;
     double both = h->host_link_both_bytes_per_second;
-    if (!(in->choices->primitives.offload & OFFLOAD_OPTIMIZER))
-        return over((26 + 2 * grad) * part->updated, h->memory_bytes_per_second * reached);
+    if (!(p->offload & OFFLOAD_OPTIMIZER))
+        return over(2 * state + (weight + 2 * grad) * part->updated + muon,
+                    h->memory_bytes_per_second * reached);
     if (both > 0)
-        return over((12 + grad) * part->updated, both);
-    return over((26 + grad) * part->updated, h->host_link_bytes_per_second);
+        return over(state + grad * part->updated, both);
+    return over(2 * state + (2 + grad) * part->updated, h->host_link_bytes_per_second);
 }
 
 static double optimizer_seconds(const struct step_terms *t, const struct stage_sums *stage,
@@ -238,7 +258,7 @@ static double optimizer_seconds(const struct step_terms *t, const struct stage_s
     double calls = optimizer_calls(stage);
     double device = calls * t->machine->kernel + update_seconds(t->in, part);
     double host = calls * t->machine->launch;
-    return device > host ? device : host;
+    return (device > host ? device : host) + muon_products(t, stage);
 }
 
 /* Gradients zeroed at the step's start; a device does so beside the forward. */
@@ -264,7 +284,7 @@ static void end_of_step(const struct step_terms *t, const struct stage_sums *sta
                         const struct elements *part, double *item)
 {
     item[TIME_ELEMENTWISE] = zeroing_seconds(t, stage, part);
-    item[TIME_REDUCE] = reduce_seconds(t->in, part);
+    item[TIME_REDUCE] = reduce_seconds(t->in, part) + muon_exchange(t, stage);
     item[TIME_OPTIMIZER] = optimizer_seconds(t, stage, part);
 }
 

@@ -13,11 +13,21 @@ struct kind_seconds {
 void kind_seconds_init(const struct budget_input *in, const struct machine *machine,
                        uint64_t received, enum mixer mixer, enum ffn ffn, struct kind_seconds *ret);
 
+/* Muon on a layer's matrices of one part: orthogonalizing all of them; the longest one; gathering
+ * momenta and returning updates. */
+struct muon_seconds {
+    double products, longest, exchange;
+};
 struct unit_seconds {
     double gather, scatter;
+    struct muon_seconds dense, expert;
 };
 void unit_seconds_init(const struct budget_input *in, const struct unit *unit,
                        struct unit_seconds *ret);
+
+/* muon.c - adds to the unit of a kind of layer. */
+void muon_seconds_init(const struct budget_input *in, const struct machine *machine,
+                       enum mixer mixer, enum ffn ffn, struct unit_seconds *ret);
 
 /* The same for all stages. kinds: of those that there are. */
 struct step_terms {
@@ -32,8 +42,22 @@ struct step_terms {
 struct stage_sums {
     bool has_embedding, has_head;
     int layers[MIXER_COUNT][FFN_COUNT][2]; /* [recomputed] */
-    double dense, expert;                  /* elements of its units, MTP and vision apart */
+    struct trained_sum {
+        double all, second;
+    } dense, expert; /* trained elements of its units, MTP and vision apart */
 };
+
+/* Adds `times` parts; exact, as are whole numbers below 2^53. */
+static inline void trained_sum_add(struct trained_sum *sum, double times,
+                                   const struct trained *part)
+{
+    sum->all += times * (double)part->all;
+    sum->second += times * (double)part->second;
+}
+
+/* muon.c - orthogonalizing the matrices of a stage at its fullest rank; bringing them together. */
+double muon_products(const struct step_terms *terms, const struct stage_sums *stage);
+double muon_exchange(const struct step_terms *terms, const struct stage_sums *stage);
 
 /* The slowest stage so far, and the end of the step that takes longest. */
 struct step_sums {

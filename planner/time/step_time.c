@@ -73,6 +73,7 @@ static void step_init(const struct budget_input *in, struct step *step, struct s
         struct unit unit = layer_unit(in, i);
         kind_seconds_init(in, &step->machine, received, mixer, ffn, kind);
         unit_seconds_init(in, &unit, &step->terms.units[mixer][ffn]);
+        muon_seconds_init(in, &step->machine, mixer, ffn, &step->terms.units[mixer][ffn]);
         step->terms.kinds[mixer][ffn] = kind;
         note_gather(in, kind, &step->terms.units[mixer][ffn], ret);
     }
@@ -87,15 +88,15 @@ static void stage_sums_init(const struct budget_input *in, const struct stage *s
     ret->has_embedding = stage->has_embedding;
     ret->has_head = stage->has_head;
     if (stage->has_embedding || stage->tied_copy)
-        ret->dense += (double)stage->embedding.dense;
+        trained_sum_add(&ret->dense, 1, &stage->embedding.dense_trained);
     if (stage->has_head)
-        ret->dense += (double)stage->head.dense;
+        trained_sum_add(&ret->dense, 1, &stage->head.dense_trained);
     for (int i = 0; i < stage->layers; i++) {
         int layer = stage->first + i;
         ret->layers[in->model->layer_mixer[layer]][in->model->layer_ffn[layer]]
                    [i < flight.recomputed]++;
-        ret->dense += (double)stage->layer[i].dense;
-        ret->expert += (double)stage->layer[i].expert;
+        trained_sum_add(&ret->dense, 1, &stage->layer[i].dense_trained);
+        trained_sum_add(&ret->expert, 1, &stage->layer[i].expert_trained);
     }
 }
 

@@ -110,6 +110,19 @@ static void draw_primitives(uint64_t *seed, struct primitives *p)
     p->slots = 2;
 }
 
+/* Half of the layouts train plainly, as most of a search do. */
+static void draw_trained(uint64_t *seed, struct primitives *p)
+{
+    if (pick(seed, 0, 1))
+        return;
+    p->optimizer = (enum optimizer)pick(seed, 0, 1);
+    p->moments_dtype = (enum dtype)pick(seed, 0, 1);
+    p->master = (enum master)pick(seed, 0, 1);
+    p->lora_rank = pick(seed, 0, 2) ? 0 : pick(seed, 1, 9);
+    p->lora_targets = (unsigned)pick(seed, 0, 7);
+    p->frozen = pick(seed, 0, 1) ? 0 : (unsigned)pick(seed, 0, 1023);
+}
+
 static void draw_layout(uint64_t *seed, struct choices *c)
 {
     struct layout *l = &c->layout;
@@ -130,6 +143,7 @@ static void draw_layout(uint64_t *seed, struct choices *c)
         l->stage_layers[l->pp - 1]++;
     }
     draw_primitives(seed, &c->primitives);
+    draw_trained(seed, &c->primitives);
 }
 
 static void assert_same(struct estimator *e, const struct choices *choices, uint64_t round)

@@ -1,0 +1,110 @@
+/* muon.c - the seconds of Muon's matrices: five Newton-Schulz iterations each, dealt among the
+ * ranks that hold one copy, and the gathers that bring momenta and return updates. Nothing hides
+ * them. */
+#include "planner/time/stage.h"
+
+#include <string.h>
+
+enum { ITERATIONS = 5 };
+
+/* One matrix m x n, m <= n. An iteration is X X' (2 m m n), A A (2 m m m) and B X (2 m m n FLOPs),
+ * of which the last two add to what is there: K. Jordan (2024), 2 (2 n m^2 + m^3). */
+static double orthogonal_seconds(const struct machine *machine, uint64_t rows, uint64_t cols)
+{
+    double m = (double)(rows < cols ? rows : cols), n = (double)(rows < cols ? cols : rows);
+    struct pass pass = { { 0 } };
+    struct walk w;
+    walk_begin(&w, machine, &pass);
+    for (int i = 0; i < ITERATIONS; i++) {
+        walk_product(&w, TIME_OPTIMIZER, m, m, n, 2);
+        walk_product(&w, TIME_OPTIMIZER, m, m, m, 4);
+        walk_product(&w, TIME_OPTIMIZER, m, n, m, 4);
+    }
+    return w.device;
+}
+
+/* The ranks that hold one copy of a matrix: etp ranks side by side of each of e_fsdp that lie
+ * further apart count as evenly spread. */
+static struct ranks ranks_of(const struct budget_input *in, bool expert)
+{
+    const struct layout *l = &in->choices->layout;
+    if (expert)
+        return (struct ranks){ muon_expert_ranks(in), l->ep };
+    return (struct ranks){ muon_dense_ranks(in), 1 };
+}
+
+/* A matrix goes to its owner and its update back, in bf16, by rings over all these ranks. */
+static double exchange_of(const struct budget_input *in, const struct layer_tensor *t)
+{
+    double bytes = 2 * (double)t->rows * (double)t->cols;
+    return 2 * gather_seconds(in->hardware, ranks_of(in, t->expert), bytes);
+}
+
+void muon_seconds_init(const struct budget_input *in, const struct machine *machine,
+                       enum mixer mixer, enum ffn ffn, struct unit_seconds *ret)
+{
+    const struct layer_tensors *tensors = &in->sizes->tensors[mixer][ffn];
+    const struct primitives *p = &in->choices->primitives;
+    if (p->optimizer != OPTIMIZER_MUON)
+        return;
+    for (int i = 0; i < tensors->count; i++) {
+        const struct layer_tensor *t = &tensors->items[i];
+        struct muon_seconds *part = t->expert ? &ret->expert : &ret->dense;
+        if (!muon_updates(p, t))
+            continue;
+        double count = (double)t->copies / (t->expert ? in->choices->layout.ep : 1);
+        double one = orthogonal_seconds(machine, t->rows, t->cols);
+        part->products += count * one;
+        part->exchange += count * exchange_of(in, t);
+        part->longest = one > part->longest ? one : part->longest;
+    }
+}
+
+struct muon_sums {
+    struct muon_seconds dense, expert;
+};
+
+static void add_muon(const struct muon_seconds *one, double layers, struct muon_seconds *ret)
+{
+    ret->products += layers * one->products;
+    ret->exchange += layers * one->exchange;
+    ret->longest = layers > 0 && one->longest > ret->longest ? one->longest : ret->longest;
+}
+
+static struct muon_sums muon_sums(const struct step_terms *t, const struct stage_sums *stage)
+{
+    struct muon_sums ret;
+    memset(&ret, 0, sizeof ret);
+    for (int mixer = 0; mixer < MIXER_COUNT; mixer++)
+        for (int ffn = 0; ffn < FFN_COUNT; ffn++) {
+            const int *layers = stage->layers[mixer][ffn];
+            add_muon(&t->units[mixer][ffn].dense, layers[0] + layers[1], &ret.dense);
+            add_muon(&t->units[mixer][ffn].expert, layers[0] + layers[1], &ret.expert);
+        }
+    return ret;
+}
+
+/* Matrices dealt among n ranks, the longest first: the fullest rank has an equal share, or one
+ * matrix; no dealing takes less, and this one at most a third more (Graham 1969). */
+static double dealt(const struct muon_seconds *sum, int n)
+{
+    double share = sum->products / n;
+    return share > sum->longest ? share : sum->longest;
+}
+
+double muon_products(const struct step_terms *t, const struct stage_sums *stage)
+{
+    if (t->in->choices->primitives.optimizer != OPTIMIZER_MUON)
+        return 0;
+    struct muon_sums sums = muon_sums(t, stage);
+    return dealt(&sums.dense, muon_dense_ranks(t->in)) +
+           dealt(&sums.expert, muon_expert_ranks(t->in));
+}
+
+double muon_exchange(const struct step_terms *t, const struct stage_sums *stage)
+{
+    if (t->in->choices->primitives.optimizer != OPTIMIZER_MUON)
+        return 0;
+    struct muon_sums sums = muon_sums(t, stage);
+    return sums.dense.exchange + sums.expert.exchange;
+}
