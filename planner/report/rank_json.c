@@ -3,6 +3,7 @@
 #include "base/checked.h"
 #include "base/item.h"
 #include "planner/report/json.h"
+#include "planner/time/range.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -152,6 +153,20 @@ static json_t *time_items_json(const struct budget_input *input, const struct st
     return ret;
 }
 
+static json_t *range_json(const struct budget_input *input, const struct step_time *time)
+{
+    struct time_range range;
+    step_time_range(input, time, &range);
+    json_t *ret = json_object(), *causes = json_array();
+    json_object_set_new(ret, "fastest_seconds", json_number(range.fastest));
+    json_object_set_new(ret, "slowest_seconds", json_number(range.slowest));
+    for (int i = 0; i < range.count; i++)
+        json_array_append_new(causes, json_pack("{s:s, s:o}", "cause", range.causes[i].what,
+                                                "seconds", json_number(range.causes[i].seconds)));
+    json_object_set_new(ret, "causes", causes);
+    return ret;
+}
+
 json_t *report_step_json(const struct budget_input *input, const struct step_time *time, bool full)
 {
     json_t *ret = json_object();
@@ -167,7 +182,9 @@ json_t *report_step_json(const struct budget_input *input, const struct step_tim
     json_object_set_new(ret, "bubble_fraction", json_number(time->bubble_fraction));
     json_object_set_new(ret, "exposed_communication_seconds",
                         json_number(time->exposed_communication_seconds));
-    if (full)
-        json_object_set_new(ret, "items", time_items_json(input, time));
+    if (!full)
+        return ret;
+    json_object_set_new(ret, "items", time_items_json(input, time));
+    json_object_set_new(ret, "range", range_json(input, time));
     return ret;
 }

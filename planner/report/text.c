@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "planner/report/table.h"
+#include "planner/time/range.h"
 
 #include <math.h>
 #include <string.h>
@@ -212,6 +213,27 @@ static void print_step(const struct step_time *time, FILE *out)
                   percent_of(optimizer, time->seconds));
 }
 
+/* "between 310 ms and 640 ms: expert exchanges hidden -210 ms, ..." */
+static void print_range(const struct prediction *prediction, FILE *out)
+{
+    struct time_range range;
+    char line[512], text[2][32];
+    size_t used = 0;
+    step_time_range(&prediction->input, &prediction->time, &range);
+    if (range.count == 0)
+        return;
+    text_append(line, sizeof line, &used,
+                "between %s and %s:", units_format_seconds(text[0], sizeof text[0], range.fastest),
+                units_format_seconds(text[1], sizeof text[1], range.slowest));
+    for (int i = 0; i < range.count; i++) {
+        double seconds = range.causes[i].seconds;
+        text_append(line, sizeof line, &used, "%s %s %s%s", i > 0 ? "," : "", range.causes[i].what,
+                    seconds < 0 ? "-" : "+",
+                    units_format_seconds(text[0], sizeof text[0], fabs(seconds)));
+    }
+    text_wrap("", line, 0, out);
+}
+
 /* Two runners-up a line: layout, peak, and how much slower than the recommended. */
 static void print_others(const struct prediction *prediction, const struct answer *answer,
                          FILE *out)
@@ -261,6 +283,7 @@ void report_plan_text(const struct prediction *prediction, const struct answer *
     print_nearest(answer, out);
     print_memory(prediction, out);
     print_step(&prediction->time, out);
+    print_range(prediction, out);
     print_others(prediction, answer, out);
     print_judged(answer, out);
     (void)fprintf(out,
