@@ -83,6 +83,8 @@ void neighbours_write(struct space *space, const struct decision *decision, stru
         { offsetof(struct degrees, tp), 1, 2, space->open_tp },
         { offsetof(struct degrees, ep), 2, 1, space->open_ep && space->has_moe },
         { offsetof(struct degrees, ep), 1, 2, space->open_ep && space->has_moe },
+        { offsetof(struct degrees, ep), 1, decision->degrees.ep,
+          space->open_ep && space->has_moe && gathers_cross_network(space) },
     };
     struct space narrow = narrowed(space, &decision->chosen.choices);
 

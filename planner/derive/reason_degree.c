@@ -20,23 +20,29 @@ static double exchange_over_experts(const struct question *q, double bytes_per_s
     return bytes_per_second > 0 && flops > 0 ? bytes / bytes_per_second / (flops / compute) : 0;
 }
 
-/* What the policy gives up: without groups every rank gathers every layer's experts whole. */
-static void tell_narrow_ep(struct story *s)
+static int degree_of(const struct layout *layout, size_t offset)
 {
-    struct degrees degrees = s->degrees;
-    struct candidate other;
-    char tokens[32];
+    return *(const int *)(const void *)((const char *)layout + offset);
+}
 
-    degrees.ep = 1;
-    if (!alternative(s->space, &degrees, &s->settings, &other))
+/* What keeping to the policy costs, so that the user can leave it. */
+static void tell_faster(struct story *s, const char *key, size_t offset)
+{
+    const struct answer *answer = s->answer;
+    double now = s->chosen->time.seconds;
+    int own = degree_of(&s->chosen->choices.layout, offset);
+
+    for (int i = 0; i < answer->candidate_count; i++) {
+        const struct candidate *c = &answer->candidates[i];
+        if (c->verdict != VERDICT_FITS || c->time.seconds > now * (1 - WORTH_TELLING))
+            return;
+        int other = degree_of(&c->choices.layout, offset);
+        if (other == own)
+            continue;
+        TELL(s, "; %s=%d fits too and is %.0f %% faster, outside the policy", key, other,
+             100 * (now / c->time.seconds - 1));
         return;
-    double gain = s->chosen->time.seconds / other.time.seconds - 1;
-    if (gain > 0.005 && other.verdict == VERDICT_FITS)
-        TELL(s,
-             "; ep=1 would be %.0f %% faster if gathers of whole layers across the network hide as "
-             "assumed, from %s local tokens on",
-             100 * gain,
-             units_format_count(tokens, sizeof tokens, other.time.min_tokens_to_hide_gather));
+    }
 }
 
 /* Where ranks span domains: as wide as one of them lets the group be. */
@@ -90,9 +96,8 @@ static void tell_ep(struct story *s)
     if (rate > 0 && s->space->q->gpus > 1)
         TELL(s, "; exchanging a row %s %.2f times its expert GEMMs",
              l->ep > 1 ? "takes" : "would take", exchange_over_experts(q, rate));
-    if (l->ep > 1 && s->space->open_ep && gathers_cross_network(s->space) &&
-        !s->decision->ep_for_speed)
-        tell_narrow_ep(s);
+    if (s->chosen->verdict == VERDICT_FITS && gathers_cross_network(s->space))
+        tell_faster(s, "ep", offsetof(struct layout, ep));
     if (l->ep == 1 && l->e_fsdp > 1 && s->settings.sharding == SHARDING_FSDP)
         TELL(s, ", gathering experts hides from %s local tokens on",
              units_format_count(tokens, sizeof tokens, s->chosen->time.min_tokens_to_hide_gather));
@@ -113,31 +118,6 @@ static void tell_smaller_cp(struct story *s, int cp)
         return;
     TELL(s, "; cp %d would need %s more than there is", cp,
          size_text(text, sizeof text, other.worst.peak_upper_bytes - s->space->limit_bytes));
-}
-
-static int degree_of(const struct layout *layout, size_t offset)
-{
-    return *(const int *)(const void *)((const char *)layout + offset);
-}
-
-/* What keeping to the policy costs, so that the user can leave it. */
-static void tell_faster(struct story *s, const char *key, size_t offset)
-{
-    const struct answer *answer = s->answer;
-    double now = s->chosen->time.seconds;
-    int own = degree_of(&s->chosen->choices.layout, offset);
-
-    for (int i = 0; i < answer->candidate_count; i++) {
-        const struct candidate *c = &answer->candidates[i];
-        if (c->verdict != VERDICT_FITS || c->time.seconds > now * (1 - WORTH_TELLING))
-            return;
-        int other = degree_of(&c->choices.layout, offset);
-        if (other == own)
-            continue;
-        TELL(s, "; %s=%d fits too and is %.0f %% faster, outside the policy", key, other,
-             100 * (now / c->time.seconds - 1));
-        return;
-    }
 }
 
 static void tell_cp(struct story *s)
@@ -182,6 +162,31 @@ static void tell_cp(struct story *s)
     story_price_degrees(s, &other, "cp", other.cp);
 }
 
+/* A gather takes the same time for any micro-batch: where it does not hide, a larger one, which is
+ * the user's, hides more of it. */
+static void tell_larger_batch(struct story *s)
+{
+    const int size = s->chosen->choices.layout.micro_batch;
+    double now = s->chosen->time.seconds, best = now * (1 - WORTH_TELLING);
+    struct space wider = *s->space;
+    struct degrees degrees = s->degrees;
+    struct candidate other;
+    int found = 0;
+
+    if (!gathers_matter(s->chosen) || choice_is_fixed(&s->space->q->fixed, "micro_batch"))
+        return;
+    wider.open_micro_batch = true;
+    for (degrees.micro_batch = 2 * size; degrees.micro_batch <= 4 * size; degrees.micro_batch *= 2)
+        if (alternative(&wider, &degrees, &s->settings, &other) && other.verdict == VERDICT_FITS &&
+            other.time.seconds < best) {
+            best = other.time.seconds;
+            found = degrees.micro_batch;
+        }
+    if (found > 0)
+        SAY(s, "; micro_batch=%d would hide more of them, %.0f %% faster", found,
+            100 * (now / best - 1));
+}
+
 static void tell_sharding(struct story *s)
 {
     const struct layout *l = &s->chosen->choices.layout;
@@ -201,10 +206,11 @@ static void tell_sharding(struct story *s)
              s->settings.sharding == SHARDING_FSDP ? "all state" : "master weights and moments",
              layout_dense_shards(l), layout_expert_shards(l) * l->ep, held);
     if (s->settings.sharding == SHARDING_FSDP && layout_dense_shards(l) > 1)
-        TELL(
-            s, "; a gather hides from %s local tokens on, there are %s",
+        SAY(s, "; a gather hides from %s local tokens on, there are %s",
             units_format_count(tokens, sizeof tokens, time->min_tokens_to_hide_gather),
             units_format_count(here, sizeof here, layout_local_tokens(l, s->space->q->seq_tokens)));
+    if (s->settings.sharding == SHARDING_FSDP)
+        tell_larger_batch(s);
     other.sharding = s->settings.sharding == SHARDING_FSDP ? SHARDING_ZERO1 : SHARDING_FSDP;
     story_price_settings(s, &other, "sharding", sharding_names[other.sharding]);
 }
