@@ -100,6 +100,7 @@ static void add_peak(json_t *object, const struct rank_budget *worst)
 {
     json_object_set_new(object, "peak_bytes", json_bytes(worst->peak_bytes));
     json_object_set_new(object, "peak_upper_bytes", json_bytes(worst->peak_upper_bytes));
+    json_object_set_new(object, "static_bytes", json_bytes(worst->category_bytes[CATEGORY_STATIC]));
     json_object_set_new(object, "peak_rank", json_integer(worst->rank));
     json_object_set_new(object, "peak_phase", json_phase(&worst->peak_phase));
     json_t *metrics = json_object();

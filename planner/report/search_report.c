@@ -199,6 +199,8 @@ static void print_cell(const struct sweep *sweep, const struct sweep_cell *cell,
         return;
     }
     table_cell(table, "%s", verdicts[c->verdict]);
+    table_cell(table, "%s",
+               units_format_gb(size, sizeof size, c->worst.category_bytes[CATEGORY_STATIC], 1));
     table_cell(table, "%s", units_format_gb(size, sizeof size, c->worst.peak_bytes, 1));
     table_cell(table, "%.0f", c->time.tokens_per_second_per_gpu);
     table_cell(table, "%.1f %%", 100 * c->time.mfu);
@@ -210,10 +212,10 @@ static void print_cell(const struct sweep *sweep, const struct sweep_cell *cell,
 
 void report_sweep_text(const struct sweep *sweep, struct text_style style)
 {
-    static const char *const heads[] = { "GPUs",           "sequence", "verdict", "peak",
+    static const char *const heads[] = { "GPUs",           "sequence", "verdict", "state", "peak",
                                          "tokens/s a GPU", "MFU",      "",        "" };
     const struct plan *plan = &sweep->prediction->plan;
-    struct table table = { .columns = 8, .left = 1u << 2 | 1u << 6 | 1u << 7 };
+    struct table table = { .columns = 9, .left = 1u << 2 | 1u << 7 | 1u << 8 };
     char total[32], limit[32];
     format_params(sweep->prediction->sizes.counts.total, total, sizeof total);
     units_format_gb(limit, sizeof limit, sweep->prediction->limit_bytes, 1);
