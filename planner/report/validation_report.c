@@ -29,15 +29,16 @@ static const char *relation_sign(const struct figure *f)
 static void print_row(struct table *table, const struct figure *f)
 {
     table_cell(table, "%s", f->name);
-    table_cell(table, "%s%s", relation_sign(f), f->published_text);
+    table_cell(table, "%s%s", relation_sign(f), f->published_text ? f->published_text : "-");
     cell_value(table, f, f->rounded);
     cell_value(table, f, f->unrounded);
     cell_value(table, f, f->own);
     table_cell(table, "%s", f->unit->name);
-    if (isnan(f->own))
+    double off = f->own / (f->published_text ? f->published : f->rounded) - 1;
+    if (isnan(off) || f->relation != RELATION_IS)
         table_cell(table, "-");
     else
-        table_cell(table, "%+.1f %%", 100 * (f->own / f->published - 1));
+        table_cell(table, "%+.1f %%", 100 * off);
     table_cell(table, "%s", f->holds ? "" : "NO");
 }
 
@@ -113,12 +114,13 @@ void report_figures_text(const struct figures *figures, FILE *out)
     struct table table = { .columns = 8, .left = 1u | 1u << 5 };
     static const char *const heads[] = { "figure",  "published", "as printed", "unrounded",
                                          "rankfit", "",          "off",        "" };
-    int held = 0;
+    int held = 0, published = 0;
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         table_cell(&table, "%s", heads[i]);
     for (int i = 0; i < figures->count; i++) {
         print_row(&table, &figures->rows[i]);
-        held += figures->rows[i].holds;
+        published += figures->rows[i].published_text != NULL;
+        held += figures->rows[i].published_text && figures->rows[i].holds;
     }
     table_print(&table, "", out);
     table_done(&table);
@@ -128,7 +130,7 @@ void report_figures_text(const struct figures *figures, FILE *out)
     for (int i = 0; i < figures->count; i++)
         print_parts(&figures->rows[i], out);
     (void)fprintf(out, "\n%-*s%d of %d published figures follow from their inputs\n", TEXT_MARGIN,
-                  "holds", held, figures->count);
+                  "holds", held, published);
 }
 
 static json_t *number_or_null(double value)

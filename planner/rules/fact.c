@@ -184,6 +184,26 @@ static double peak_bytes(const struct prediction *p)
     return (double)prediction_worst(p)->peak_bytes;
 }
 
+static double dynamic_bytes(const struct prediction *p)
+{
+    return category_sum(p, CATEGORY_DYNAMIC);
+}
+
+static double token_bytes(const struct prediction *p)
+{
+    const struct rank_budget *rank = prediction_worst(p);
+    return dynamic_bytes(p) - (double)rank->item_bytes[ITEM_GATHERED_WEIGHTS] -
+           (double)rank->item_bytes[ITEM_GATHERED_GRADIENTS];
+}
+
+/* The layer at work, at the peak. */
+static double layer_bytes(const struct prediction *p)
+{
+    const uint64_t *live = prediction_worst(p)->item_bytes;
+    return (double)live[ITEM_LAYER_SAVED] + (double)live[ITEM_LAYER_WORKING] +
+           (double)live[ITEM_EXPERT_WORKING];
+}
+
 static double upper_bytes(const struct prediction *p)
 {
     return (double)prediction_worst(p)->peak_upper_bytes;
@@ -192,6 +212,27 @@ static double upper_bytes(const struct prediction *p)
 static double routed_rows(const struct prediction *p)
 {
     return (double)prediction_worst(p)->routed_rows;
+}
+
+/* A rank of an etp group has every row of its group and 1 / etp of the width. */
+static double fullest_load(const struct prediction *p)
+{
+    return routed_rows(p) / degree_etp(p);
+}
+
+static double least_load(const struct prediction *p)
+{
+    double least = routed_rows(p);
+    for (int i = 0; i < p->budget.count; i++) {
+        double rows = (double)p->budget.groups[i].routed_rows;
+        least = rows < least ? rows : least;
+    }
+    return least / degree_etp(p);
+}
+
+static double mean_load(const struct prediction *p)
+{
+    return tokens_of(p) * model_top_k(p);
 }
 
 static double gathered_bytes(const struct prediction *p)
@@ -247,6 +288,12 @@ static double layer_compute_seconds(const struct prediction *p)
     return ret / (model_layers(p) * micro_batches(p));
 }
 
+static double attention_ratio(const struct prediction *p)
+{
+    const double *seconds = p->time.item_seconds;
+    return seconds[TIME_ATTENTION] / (seconds[TIME_MATMUL] + seconds[TIME_EXPERTS]);
+}
+
 const struct fact facts[] = {
     { "layers", "layers", "layers of the model", model_layers },
     { "hidden", "elements", "hidden width", model_hidden },
@@ -285,9 +332,18 @@ const struct fact facts[] = {
     { "network_rate", "bytes/s", "what collectives reach of a GPU's network, one direction",
       network_rate },
     { "static_bytes", "bytes", "weights, master weights, moments and gradients", static_bytes },
+    { "dynamic_bytes", "bytes", "what comes and goes, at the peak", dynamic_bytes },
+    { "token_bytes", "bytes", "of that, all but units gathered: what grows with tokens",
+      token_bytes },
+    { "layer_bytes", "bytes", "the layer at work, at the peak: its own tensors and its experts'",
+      layer_bytes },
     { "peak_bytes", "bytes", "the worst rank's peak", peak_bytes },
     { "peak_upper_bytes", "bytes", "its upper bound", upper_bytes },
     { "routed_rows", "rows", "rows that the fullest rank receives in a layer", routed_rows },
+    { "fullest_load", "rows", "of whole width, that the fullest rank computes in a layer",
+      fullest_load },
+    { "least_load", "rows", "the same of the rank with the fewest", least_load },
+    { "mean_load", "rows", "the same of a rank on the mean", mean_load },
     { "gathered_bytes", "bytes", "units of weights and gradients that are whole, each at its most",
       gathered_bytes },
     { "mfu", "fraction", "model FLOP/s over the dense peak", mfu },
@@ -298,6 +354,7 @@ const struct fact facts[] = {
     { "tokens_to_hide", "tokens", "local tokens whose forward is as long as that gather",
       tokens_to_hide },
     { "step_seconds", "seconds", "the step", step_seconds_of },
+    { "attention_ratio", "ratio", "attention's time over that of products", attention_ratio },
     { "layer_compute_seconds", "seconds", "work of one layer and micro-batch, all passes",
       layer_compute_seconds },
 };

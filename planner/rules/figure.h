@@ -36,8 +36,8 @@ struct figure_part {
 struct figure {
     const char *name, *about, *source, *why; /* why: NULL where nothing needs to be said */
     const struct unit_of *unit;
-    const char *published_text;
-    double published; /* base units */
+    const char *published_text; /* NULL: it only follows from what was published */
+    double published;           /* base units; NAN */
     enum relation relation;
     int digits;   /* significant ones that were published; 0: as many as are written */
     bool up;      /* published rounded up */
@@ -47,7 +47,8 @@ struct figure {
     double rounded, unrounded, own; /* base units; own NAN: rankfit has none */
     const char *own_fact;           /* own comes from this fact; NULL: from the rule */
     const char *question;           /* whose facts; NULL: none */
-    bool holds;                     /* the chain gives what was published */
+    bool holds;                     /* the chain gives what was published, if anything */
+    bool faulty;                    /* the file says something wrong of it */
     int part_count;
     struct figure_part parts[FIGURE_MAX_PARTS];
 };
@@ -63,7 +64,8 @@ struct figures {
 int figures_judge(const struct node *root, const struct answered *questions, size_t count,
                   struct figures *ret, struct diag_list *reterr);
 
-/* Whether `value` (base units) is what was published, to the digits of the figure. */
+/* Whether `value` (base units) is what was published, to the digits of the figure, which has some.
+ */
 bool figure_holds(const struct figure *figure, double value);
 
 #endif

@@ -36,7 +36,7 @@ static const struct figure *find_earlier(const struct reader *r, const struct no
 {
     const struct figure *ret = earlier(r, node->text);
     if (ret)
-        return ret;
+        return ret->faulty ? NULL : ret; /* what is wrong with it has been said */
     const char *names[FIGURES_MAX];
     for (int i = 0; i < r->figures->count; i++)
         names[i] = r->figures->rows[i].name;
@@ -241,14 +241,14 @@ static int unknown_unit(const struct reader *r, const struct node *node)
     return nearest ? diag_hint(r->reterr, "did you mean '%s'?", nearest) : -1;
 }
 
-/* The published number and its unit, which must be one of what the rule gives. */
+/* The published number, if there is one, and its unit, which must be one of what the rule gives. */
 static int read_published(const struct reader *r, const struct node *row)
 {
     struct figure *f = r->row;
     const struct node *number = node_get(row, "published"), *unit = node_get(row, "unit");
-    if (!number || (number->kind != NODE_INT && number->kind != NODE_REAL))
-        return diag_error(r->reterr, number ? number->at : row->at,
-                          "the figure needs 'published', a number");
+    if (number && number->kind != NODE_INT && number->kind != NODE_REAL)
+        return diag_error(r->reterr, number->at, "'published' is %s, not a number",
+                          node_kind_name(number->kind));
     if (!unit || !is_scalar(unit))
         return diag_error(r->reterr, unit ? unit->at : row->at, "the figure needs a 'unit'");
     f->unit = figure_unit_find(unit->text);
@@ -257,8 +257,8 @@ static int read_published(const struct reader *r, const struct node *row)
     if (strcmp(f->unit->base, f->rule->unit) != 0)
         return diag_error(r->reterr, unit->at, "rule %s gives %s, which %s is no unit of",
                           f->rule->name, f->rule->unit, f->unit->name);
-    f->published_text = number->text;
-    f->published = number->real * f->unit->factor;
+    f->published_text = number ? number->text : NULL;
+    f->published = number ? number->real * f->unit->factor : NAN;
     return 0;
 }
 
@@ -389,7 +389,7 @@ static int compute_row(const struct reader *r, const struct node *row)
         if (read_fact(r, own, f->rule->unit, &f->own) != 0)
             return -1;
     }
-    f->holds = figure_holds(f, f->carried ? f->unrounded : f->rounded);
+    f->holds = !f->published_text || figure_holds(f, f->carried ? f->unrounded : f->rounded);
     return 0;
 }
 
@@ -402,12 +402,13 @@ static int read_row(struct reader *r, const struct node *row)
         return diag_error(r->reterr, row->at, "more than %d figures", FIGURES_MAX);
     r->row = &r->figures->rows[r->figures->count];
     *r->row = (struct figure){ 0 };
-    if (read_texts(r, row) != 0 || read_rule(r, row) != 0 || read_published(r, row) != 0 ||
-        read_inputs(r, row) != 0 || compute_row(r, row) != 0 || read_parts(r, row) != 0)
-        return -1;
+    r->row->faulty = read_texts(r, row) != 0 || read_rule(r, row) != 0 ||
+                     read_published(r, row) != 0 || read_inputs(r, row) != 0 ||
+                     compute_row(r, row) != 0 || read_parts(r, row) != 0;
     r->figures->hold = r->figures->hold && r->row->holds;
-    r->figures->count++;
-    return 0;
+    if (r->row->name)
+        r->figures->count++;
+    return r->row->faulty ? -1 : 0;
 }
 
 int figures_judge(const struct node *root, const struct answered *questions, size_t count,

@@ -34,6 +34,7 @@ double formula_tokens_to_hide_behind(const double *in);
 double formula_layer_time(const double *in);
 double formula_share(const double *in);
 double formula_utilization(const double *in);
+double formula_utilization_with_replay(const double *in);
 double formula_utilization_without_replay(const double *in);
 double formula_replay_tax(const double *in);
 
@@ -44,7 +45,8 @@ double formula_micro_batches_for(const double *in);
 double formula_edge(const double *in);
 double formula_chunk_overlap(const double *in);
 double formula_tensor_skew(const double *in);
-double formula_tensor_copies(const double *in);
+double formula_load_skew(const double *in);
+double formula_rank_tokens(const double *in);
 double formula_tensor_width(const double *in);
 double formula_as_measured(const double *in);
 

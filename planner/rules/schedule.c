@@ -36,27 +36,34 @@ double formula_chunk_overlap(const double *in)
     return chunks / (chunks + 1);
 }
 
-/* Expert tensor parallelism gives each of etp ranks their mean load: the fullest rank's load A and
- * that of the etp - 1 beside it become (A + beside) / etp, over A. Every load beside is at most A,
- * so it is at most 1; skews compare alike, since the mean over all ranks stays. */
+/* The fullest rank's load over that of a rank on the mean. */
+double formula_load_skew(const double *in)
+{
+    double fullest = in[0], mean = in[1];
+    return fullest / mean;
+}
+
+/* Experts cut over etp ranks give each of them the mean of their loads: the fullest rank's A, and
+ * the load of the etp - 1 that join it, become (A + (etp - 1) beside) / etp. As no load beside is
+ * above A, this is at most A; the mean over all ranks stays, so skews compare alike. */
 double formula_tensor_skew(const double *in)
 {
     double fullest = in[0], beside = in[1], etp = in[2];
-    return (fullest + beside) / etp / fullest;
+    return (fullest + (etp - 1) * beside) / etp / fullest;
 }
 
-/* The price: a routed row goes to all etp ranks of its group. */
-double formula_tensor_copies(const double *in)
-{
-    double etp = in[0];
-    return etp;
-}
-
-/* And products become narrower. */
+/* An expert that is cut over etp ranks has products so wide. */
 double formula_tensor_width(const double *in)
 {
     double width = in[0], etp = in[1];
     return width / etp;
+}
+
+/* Sequences over GPUs. */
+double formula_rank_tokens(const double *in)
+{
+    double seq = in[0], sequences = in[1], gpus = in[2];
+    return seq * sequences / gpus;
 }
 
 /* A figure that somebody measured: no formula leads to it. */

@@ -101,6 +101,13 @@ double formula_utilization_without_replay(const double *in)
     return rate / hardware_over_model / peak;
 }
 
+/* The other way round: with the replays that the count left out. */
+double formula_utilization_with_replay(const double *in)
+{
+    double rate = in[0], hardware_over_model = in[1], peak = in[2];
+    return rate * hardware_over_model / peak;
+}
+
 /* Products forward and backward are 2 + 4 FLOPs a parameter; a replay adds the forward's. */
 double formula_replay_tax(const double *in)
 {

@@ -1,6 +1,7 @@
 #include "planner/rules/unit.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ const struct unit_of figure_units[] = {
     { "GPUs", "GPUs", 1 },
     { "micro-batches", "micro-batches", 1 },
     { "times", "ratio", 1 },
+    { "elements", "elements", 1 },
 };
 const size_t figure_unit_count = sizeof figure_units / sizeof *figure_units;
 
@@ -45,7 +47,8 @@ int figure_unit_parse(const char *text, const char *base, double *ret)
         return 0;
     }
     const struct unit_of *unit = *end == ' ' ? figure_unit_find(end + 1) : NULL;
-    if (!unit || strcmp(unit->base, base) != 0)
+    bool fits = unit && (strcmp(base, "any") == 0 || strcmp(unit->base, base) == 0);
+    if (!fits)
         return -1;
     *ret = number * unit->factor;
     return 0;

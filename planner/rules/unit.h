@@ -15,7 +15,8 @@ extern const size_t figure_unit_count;
 /* NULL when there is none of that name. */
 const struct unit_of *figure_unit_find(const char *name);
 
-/* "1200 MB", or a bare number of base units. -1 when it is neither, or not of that base. */
+/* "1200 MB", or a bare number of base units. -1 when it is neither, or not of that base; base
+ * "any": of whichever. */
 int figure_unit_parse(const char *text, const char *base, double *ret);
 
 #endif
