@@ -11,6 +11,7 @@
 
 static const struct validation_kind kinds[] = {
     { "rankfit.figures/1", validate_figures },
+    { "rankfit.stages/1", validate_stages },
 };
 enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
 

@@ -1,0 +1,222 @@
+#include "planner/report/stages_report.h"
+
+#include "planner/report/table.h"
+
+#include <math.h>
+
+static const double giga = 1e9, tera = 1e12;
+
+static void cell_range(struct table *table, const struct measured_range *range, double unit)
+{
+    if (range->low < range->high)
+        table_cell(table, "%.2f-%.2f", range->low / unit, range->high / unit);
+    else
+        table_cell(table, "%.2f", range->low / unit);
+}
+
+static void print_assumptions(const struct stages *stages, FILE *out)
+{
+    struct table table = { .columns = 3, .left = 7 };
+    text_wrap("source", stages->source, 0, out);
+    for (int i = 0; i < stages->open_count; i++) {
+        table_cell(&table, "%s", stages->open[i].name);
+        table_cell(&table, "%s", stages->open[i].value);
+        table_cell(&table, "%s", stages->open[i].because);
+    }
+    (void)fputc('\n', out);
+    table_print(&table, "open", out);
+    table_done(&table);
+}
+
+static void print_peaks(const struct stages *stages, FILE *out)
+{
+    struct table table = { .columns = 8, .left = 3 };
+    static const char *const heads[] = { "GB",       "engine", "rankfit",  "as assumed",
+                                         "measured", "off",    "whole dn", "off" };
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        table_cell(&table, "%s", heads[i]);
+    for (int i = 0; i < stages->run_count; i++) {
+        const struct stage_run *run = &stages->run[i];
+        double shared = (double)run->adjusted.shared_bytes;
+        double whole = (double)run->adjusted.whole_bytes;
+        table_cell(&table, "%s", run->name);
+        table_cell(&table, "%s", run->engine);
+        table_cell(&table, "%.2f", (double)run->adjusted.peak_bytes / giga);
+        table_cell(&table, "%.2f", shared / giga);
+        cell_range(&table, &run->peak_bytes, giga);
+        table_cell(&table, "%+.2f", range_distance(&run->peak_bytes, shared) / giga);
+        table_cell(&table, "%.2f", whole / giga);
+        table_cell(&table, "%+.2f", range_distance(&run->peak_bytes, whole) / giga);
+    }
+    (void)fputc('\n', out);
+    table_print(&table, "peak", out);
+    table_done(&table);
+    (void)fputc('\n', out);
+    text_wrap("",
+              "rankfit: engine rankfit, fullest rank, all that the device holds. as assumed: the "
+              "measured engine under the assumptions above, delta nets sharing the sequence. whole "
+              "dn: the same, every rank working at the whole sequence in delta nets.",
+              0, out);
+}
+
+static void print_run(const struct stage_run *run, FILE *out)
+{
+    struct table table = { .columns = 3, .left = 5 };
+    const struct adjusted *a = &run->adjusted;
+    table_cell(&table, "%s", run->name);
+    table_cell(&table, "GB");
+    table_cell(&table, "engine %s", run->engine);
+    table_cell(&table, "rankfit");
+    table_cell(&table, "%.3f", (double)a->peak_bytes / giga);
+    table_cell(&table, "fullest rank, all that the device holds");
+    for (int i = 0; i < a->count; i++) {
+        table_cell(&table, "%s", a->step[i].name);
+        table_cell(&table, "%+.3f", (double)a->step[i].bytes / giga);
+        table_cell(&table, "%s", a->step[i].mechanism);
+        table_cell(&table, "%s", "");
+        table_cell(&table, "%s", "");
+        table_cell(&table, "%s", a->step[i].formula);
+    }
+    table_cell(&table, "as assumed");
+    table_cell(&table, "%.3f", (double)a->shared_bytes / giga);
+    table_cell(&table, "%s", "");
+    table_cell(&table, "measured");
+    cell_range(&table, &run->peak_bytes, giga);
+    table_cell(&table, "%s", "");
+    table_cell(&table, "unexplained");
+    table_cell(&table, "%+.3f",
+               -range_distance(&run->peak_bytes, (double)a->shared_bytes) / giga);
+    table_cell(&table, "%+.3f with whole sequences in delta nets",
+               -range_distance(&run->peak_bytes, (double)a->whole_bytes) / giga);
+    (void)fputc('\n', out);
+    table_print(&table, "items", out);
+    table_done(&table);
+    if (run->note)
+        text_wrap("", run->note, 2, out);
+}
+
+static void print_speeds(const struct stages *stages, FILE *out)
+{
+    struct table table = { .columns = 4, .left = 1 };
+    table_cell(&table, "model TFLOP/s per GPU");
+    table_cell(&table, "rankfit");
+    table_cell(&table, "measured");
+    table_cell(&table, "off");
+    for (int i = 0; i < stages->run_count; i++) {
+        const struct stage_run *run = &stages->run[i];
+        double own = run->prediction->time.model_flops_per_second_per_gpu / tera;
+        double off = range_distance(&run->tflops, own);
+        table_cell(&table, "%s", run->name);
+        table_cell(&table, "%.1f", own);
+        cell_range(&table, &run->tflops, 1);
+        table_cell(&table, "%+.1f %%", 100 * off / (off < 0 ? run->tflops.low : run->tflops.high));
+    }
+    (void)fputc('\n', out);
+    table_print(&table, "speed", out);
+    table_done(&table);
+}
+
+static void print_steps(const struct stages *stages, FILE *out)
+{
+    struct table table = { .columns = 7, .left = 1 | 1 << 6 };
+    static const char *const heads[] = { "GB",       "rankfit", "as assumed", "whole dn",
+                                         "measured", "within",  "" };
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        table_cell(&table, "%s", heads[i]);
+    for (int i = 0; i < stages->step_count; i++) {
+        const struct stage_step *step = &stages->step[i];
+        table_cell(&table, "%s to %s", stages->run[step->from].name, stages->run[step->to].name);
+        table_cell(&table, "%+.2f", step->own_bytes / giga);
+        table_cell(&table, "%+.2f", step->shared_bytes / giga);
+        table_cell(&table, "%+.2f", step->whole_bytes / giga);
+        table_cell(&table, "%+.2f", step->measured_bytes / giga);
+        table_cell(&table, "%.2f", step->within_bytes / giga);
+        table_cell(&table, "%s", step->holds ? "holds" : "does not hold");
+    }
+    (void)fputc('\n', out);
+    table_print(&table, "steps", out);
+    table_done(&table);
+}
+
+void report_stages_text(const struct stages *stages, FILE *out)
+{
+    print_assumptions(stages, out);
+    print_peaks(stages, out);
+    for (int i = 0; i < stages->run_count; i++)
+        print_run(&stages->run[i], out);
+    print_speeds(stages, out);
+    print_steps(stages, out);
+}
+
+static json_t *bytes_json(double bytes)
+{
+    return json_integer((json_int_t)llround(bytes));
+}
+
+static json_t *adjustments_json(const struct adjusted *adjusted)
+{
+    json_t *ret = json_array();
+    for (int i = 0; i < adjusted->count; i++) {
+        const struct adjustment *step = &adjusted->step[i];
+        json_array_append_new(ret, json_pack("{s:s, s:I, s:s, s:s}", "name", step->name, "bytes",
+                                             (json_int_t)step->bytes, "mechanism", step->mechanism,
+                                             "formula", step->formula));
+    }
+    return ret;
+}
+
+static json_t *run_json(const struct stage_run *run)
+{
+    const struct adjusted *a = &run->adjusted;
+    double shared = (double)a->shared_bytes, whole = (double)a->whole_bytes;
+    json_t *ret = json_pack("{s:s, s:s, s:s}", "name", run->name, "engine", run->engine, "source",
+                            run->source);
+    json_object_set_new(ret, "peak_bytes", bytes_json((double)a->peak_bytes));
+    json_object_set_new(ret, "adjustments", adjustments_json(a));
+    json_object_set_new(ret, "engine_peak_bytes", bytes_json(shared));
+    json_object_set_new(ret, "engine_whole_peak_bytes", bytes_json(whole));
+    json_object_set_new(ret, "measured_bytes",
+                        json_pack("[o, o]", bytes_json(run->peak_bytes.low),
+                                  bytes_json(run->peak_bytes.high)));
+    json_object_set_new(ret, "unexplained_bytes",
+                        bytes_json(-range_distance(&run->peak_bytes, shared)));
+    json_object_set_new(ret, "unexplained_whole_bytes",
+                        bytes_json(-range_distance(&run->peak_bytes, whole)));
+    json_object_set_new(
+        ret, "model_tflops_per_gpu",
+        json_real(run->prediction->time.model_flops_per_second_per_gpu / tera));
+    json_object_set_new(ret, "measured_tflops_per_gpu",
+                        json_pack("[f, f]", run->tflops.low, run->tflops.high));
+    if (run->note)
+        json_object_set_new(ret, "note", json_string(run->note));
+    return ret;
+}
+
+static json_t *step_json(const struct stages *stages, const struct stage_step *step)
+{
+    json_t *ret = json_pack("{s:s, s:s, s:b}", "from", stages->run[step->from].name, "to",
+                            stages->run[step->to].name, "holds", step->holds);
+    json_object_set_new(ret, "bytes", bytes_json(step->own_bytes));
+    json_object_set_new(ret, "engine_bytes", bytes_json(step->shared_bytes));
+    json_object_set_new(ret, "engine_whole_bytes", bytes_json(step->whole_bytes));
+    json_object_set_new(ret, "measured_bytes", bytes_json(step->measured_bytes));
+    json_object_set_new(ret, "within_bytes", bytes_json(step->within_bytes));
+    return ret;
+}
+
+void stages_add_json(const struct stages *stages, json_t *set)
+{
+    json_t *open = json_array(), *runs = json_array(), *steps = json_array();
+    for (int i = 0; i < stages->open_count; i++)
+        json_array_append_new(open, json_pack("{s:s, s:s, s:s}", "name", stages->open[i].name,
+                                              "value", stages->open[i].value, "because",
+                                              stages->open[i].because));
+    for (int i = 0; i < stages->run_count; i++)
+        json_array_append_new(runs, run_json(&stages->run[i]));
+    for (int i = 0; i < stages->step_count; i++)
+        json_array_append_new(steps, step_json(stages, &stages->step[i]));
+    json_object_set_new(set, "source", json_string(stages->source));
+    json_object_set_new(set, "assumptions", open);
+    json_object_set_new(set, "runs", runs);
+    json_object_set_new(set, "steps", steps);
+}

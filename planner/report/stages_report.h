@@ -1,0 +1,15 @@
+/* stages_report.h - measured runs beside predictions, differences itemised, as text and as JSON. */
+#ifndef RANKFIT_PLANNER_REPORT_STAGES_REPORT_H
+#define RANKFIT_PLANNER_REPORT_STAGES_REPORT_H
+
+#include "planner/validate/stages.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+void report_stages_text(const struct stages *stages, FILE *out);
+
+/* Adds `assumptions`, `runs` and `steps` to the set's object; bytes and TFLOP/s. */
+void stages_add_json(const struct stages *stages, json_t *set);
+
+#endif

@@ -1,0 +1,236 @@
+/* Sources of the rules: Megatron-Lite (ISEEKYAN/mlite, experimental/lite): examples/bench/session.py
+ * (what a figure counts), primitive/optimizers/fsdp2 (what stays gathered, dtypes),
+ * primitive/optimizers/megatron_wrap.py (fp32 gradients); PyTorch's FSDP2 for a unit's gradients. */
+#include "planner/validate/engine.h"
+
+#include "base/text.h"
+#include "planner/budget/parts.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* One stage of a prediction as both engines see it. */
+struct view {
+    const struct budget_input *in;
+    const struct assumptions *assume;
+    const struct rank_budget *rank;
+    struct stage stage;
+    bool sharded; /* FSDP2 */
+};
+
+static const char *bytes_text(char *ret, size_t size, uint64_t bytes)
+{
+    (void)snprintf(ret, size, "%.3f", (double)bytes / 1e9);
+    return ret;
+}
+
+static struct adjustment *add(struct adjusted *ret, const char *name, const char *mechanism,
+                              int64_t bytes)
+{
+    struct adjustment *step = &ret->step[ret->count++];
+    *step = (struct adjustment){ .name = name, .mechanism = mechanism, .bytes = bytes };
+    return step;
+}
+
+static int64_t difference(uint64_t engine, uint64_t own)
+{
+    return (int64_t)engine - (int64_t)own;
+}
+
+/* Embedding, head and last norm, as far as they are on the stage: a unit of their own. */
+static uint64_t root_elements(const struct stage *s)
+{
+    return (s->has_embedding ? s->embedding.dense : 0) + (s->has_head ? s->head.dense : 0);
+}
+
+/* Parameters of all units of the stage: what a rank gathers of it. */
+static uint64_t stage_elements(const struct stage *s)
+{
+    uint64_t sum = root_elements(s);
+    for (int i = 0; i < s->layers; i++)
+        sum += s->layer[i].dense + s->layer[i].expert;
+    return sum;
+}
+
+/* FSDP2 with fp32 shards has no bf16 shards beside them: the master is what is gathered, rounded.
+ * weights = 0 instead of 2 B an element of the shard. */
+static void adjust_shards(const struct view *v, struct adjusted *ret)
+{
+    if (!v->sharded || v->assume->shards != SHARDS_FP32)
+        return;
+    uint64_t own = v->rank->item_bytes[ITEM_WEIGHTS];
+    struct adjustment *step =
+        add(ret, "shards", "fp32 shards are weights and master in one; no bf16 shards beside them",
+            difference(0, own));
+    (void)snprintf(step->formula, sizeof step->formula, "- 2 B x %" PRIu64 " of the shard",
+                   own / 2);
+}
+
+/* What FSDP2 holds gathered at the backward of a layer. Several stages: every unit of the stage,
+ * 2 B an element. One stage: the root (embedding, head, last norm), the layer, and the dense part
+ * of the next one, which is fetched ahead. */
+static uint64_t gathered_bytes(const struct view *v, char *formula, size_t size)
+{
+    const struct stage *s = &v->stage;
+    const struct unit *layer = &s->layer[s->layers - 1];
+    uint64_t root = v->assume->root == ROOT_KEPT ? root_elements(s) : 0;
+    if (v->in->choices->layout.pp > 1 && v->assume->units == KEPT_SEVERAL_STAGES) {
+        (void)snprintf(formula, size, "2 B x %" PRIu64 " of the stage's units", stage_elements(s));
+        return 2 * stage_elements(s);
+    }
+    (void)snprintf(formula, size, "2 B x (%" PRIu64 " of the root + %" PRIu64 " of layers)", root,
+                   2 * layer->dense + layer->expert);
+    return 2 * (root + 2 * layer->dense + layer->expert);
+}
+
+static void adjust_gathered(const struct view *v, struct adjusted *ret)
+{
+    char formula[160], own[32];
+    uint64_t before = v->rank->item_bytes[ITEM_GATHERED_WEIGHTS];
+    if (!v->sharded)
+        return;
+    uint64_t bytes = gathered_bytes(v, formula, sizeof formula);
+    bool all = v->in->choices->layout.pp > 1 && v->assume->units == KEPT_SEVERAL_STAGES;
+    struct adjustment *step =
+        add(ret, "gathered",
+            all ? "with several stages a unit stays gathered from its first forward on"
+                : "the root unit (embedding, head, last norm) stays gathered through the step",
+            difference(bytes, before));
+    size_t used = 0;
+    text_append(step->formula, sizeof step->formula, &used, "%s, instead of %s GB", formula,
+                bytes_text(own, sizeof own, before));
+}
+
+/* Gradients of a unit in the dtype of its weights, then in fp32 on their way into the shard: the
+ * dense part of the layer at work, the experts' in the collective with what arrives of them. With
+ * one stage the root's gradients wait for the end of the backward: the head's from the loss on. */
+static void adjust_gradients(const struct view *v, struct adjusted *ret)
+{
+    const struct unit *layer = &v->stage.layer[v->stage.layers - 1];
+    uint64_t before = v->rank->item_bytes[ITEM_GATHERED_GRADIENTS], width = 0;
+    uint64_t shards = (uint64_t)layout_expert_shards(&v->in->choices->layout);
+    if (!v->sharded)
+        return;
+    width = dtype_bytes(v->assume->unit_gradients);
+    uint64_t flying = shards > 1 ? 4 * layer->expert + 4 * (layer->expert / shards) : 0;
+    uint64_t head = v->stage.has_head ? v->stage.head.dense : 0;
+    uint64_t bytes = width * (layer->dense + head) + flying;
+    char own[32];
+    struct adjustment *step =
+        add(ret, "unit gradients", "a unit's gradients are bf16 until they are reduced, in fp32",
+            difference(bytes, before));
+    (void)snprintf(step->formula, sizeof step->formula,
+                   "%" PRIu64 " B x (%" PRIu64 " of the layer's dense part + %" PRIu64
+                   " of the head) + 4 B x %" PRIu64 " of experts, instead of %s GB",
+                   width, layer->dense, head, flying / 4, bytes_text(own, sizeof own, before));
+}
+
+/* The fullest moment of a layer with the inputs of the layers below it, over the stage. */
+static uint64_t layers_bytes(const struct view *v, enum delta_share share)
+{
+    struct in_flight flight;
+    uint64_t most = 0, kind[MIXER_COUNT] = { 0 };
+    in_flight_init(v->in, &v->stage, &flight);
+    for (int i = 0; i < v->stage.layers; i++) {
+        enum mixer mixer = (enum mixer)v->in->model->layer_mixer[v->stage.first + i];
+        if (kind[mixer] == 0)
+            kind[mixer] = engine_layer_bytes(v->in, mixer, v->rank->routed_rows, share);
+        uint64_t bytes = kind[mixer] + checkpoint_bytes(v->in, &flight, i + 1);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static const enum item layer_items[] = {
+    ITEM_CHECKPOINTS,   ITEM_LAYER_SAVED,   ITEM_LAYER_WORKING, ITEM_KV_GATHER,
+    ITEM_DISPATCH_SEND, ITEM_DISPATCH_RECV, ITEM_EXPERT_WORKING
+};
+
+static uint64_t own_layers_bytes(const struct view *v)
+{
+    uint64_t scratch = v->in->hardware->workspace_bytes, sum = 0;
+    uint64_t workspace = v->rank->item_bytes[ITEM_WORKSPACE];
+    for (size_t i = 0; i < sizeof layer_items / sizeof *layer_items; i++)
+        sum += v->rank->item_bytes[layer_items[i]];
+    return sum + (workspace > scratch ? workspace - scratch : 0);
+}
+
+static void adjust_layers(const struct view *v, struct adjusted *ret)
+{
+    char own[32], other[32];
+    uint64_t before = own_layers_bytes(v), bytes = layers_bytes(v, DELTA_SHARED);
+    struct adjustment *step =
+        add(ret, "layer at work",
+            "automatic differentiation keeps every operand of the replayed layer until its backward",
+            difference(bytes, before));
+    (void)snprintf(step->formula, sizeof step->formula,
+                   "%s GB at the fullest moment with layer inputs, instead of %s GB",
+                   bytes_text(other, sizeof other, bytes), bytes_text(own, sizeof own, before));
+}
+
+/* Who and what is counted, before any rule of an engine. */
+static void adjust_metric(const struct view *v, const struct prediction *prediction,
+                          struct adjusted *ret)
+{
+    static const enum item outside[] = { ITEM_COMMUNICATORS, ITEM_CONTEXT, ITEM_MODULES,
+                                         ITEM_SLACK };
+    uint64_t sum = 0;
+    if (v->assume->rank == FIGURE_FIRST) {
+        struct adjustment *step =
+            add(ret, "first rank", "the figure is one of rank 0, which is on the first stage",
+                difference(v->rank->peak_bytes, prediction_worst(prediction)->peak_bytes));
+        (void)snprintf(step->formula, sizeof step->formula, "stage %d, instead of stage %d",
+                       v->rank->stage, prediction_worst(prediction)->stage);
+    }
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
+        sum += v->rank->item_bytes[outside[i]];
+    if (v->assume->metric != FIGURE_ALLOCATED)
+        return;
+    struct adjustment *step =
+        add(ret, "not allocated", "communicators, context and modules are not torch's allocator's",
+            difference(0, sum));
+    (void)snprintf(step->formula, sizeof step->formula,
+                   "communicators, context, modules, room that stays empty");
+}
+
+static int check(const struct prediction *p, const struct rank_budget *rank, struct pos at,
+                 struct diag_list *reterr)
+{
+    const struct primitives *primitives = &p->plan.choices.primitives;
+    if (primitives->recompute != RECOMPUTE_FULL || primitives->offload != 0 ||
+        (primitives->sharding != SHARDING_ZERO1 && primitives->sharding != SHARDING_FSDP)) {
+        diag_error(reterr, at, "the other engine's rules are known for full recompute, nothing on "
+                               "the host, and sharding zero1 or fsdp");
+        return diag_hint(reterr, "recompute=full, offload=none, sharding=zero1");
+    }
+    if (rank->peak_phase.kind == PHASE_BACKWARD)
+        return 0;
+    diag_error(reterr, at, "the peak of rank %d is not in the backward of a layer", rank->rank);
+    return diag_hint(reterr, "the rules say what a layer holds; loss=linear_ce keeps the loss small");
+}
+
+int engine_adjust(const struct prediction *prediction, const struct assumptions *assumptions,
+                  struct pos at, struct adjusted *ret, struct diag_list *reterr)
+{
+    struct view v = { .in = &prediction->input, .assume = assumptions };
+    v.rank = assumptions->rank == FIGURE_FIRST ? prediction_rank(prediction, 0)
+                                               : prediction_worst(prediction);
+    v.sharded = prediction->plan.choices.primitives.sharding == SHARDING_FSDP;
+    memset(ret, 0, sizeof *ret);
+    if (check(prediction, v.rank, at, reterr) != 0)
+        return -1;
+    stage_init(v.in, v.rank->stage, &v.stage);
+    ret->peak_bytes = prediction_worst(prediction)->peak_bytes;
+    adjust_metric(&v, prediction, ret);
+    adjust_shards(&v, ret);
+    adjust_gathered(&v, ret);
+    adjust_gradients(&v, ret);
+    adjust_layers(&v, ret);
+    int64_t sum = (int64_t)ret->peak_bytes;
+    for (int i = 0; i < ret->count; i++)
+        sum += ret->step[i].bytes;
+    ret->shared_bytes = (uint64_t)sum;
+    ret->whole_bytes =
+        ret->shared_bytes + layers_bytes(&v, DELTA_WHOLE) - layers_bytes(&v, DELTA_SHARED);
+    return 0;
+}

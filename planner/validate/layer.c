@@ -1,0 +1,102 @@
+#include "planner/validate/layer.h"
+
+#include "base/checked.h"
+#include "planner/budget/parts.h"
+#include "planner/residency/tables.h"
+#include "planner/validate/layer_rows.h"
+
+#include <string.h>
+
+enum { DELTA_CHUNK_TOKENS = 64 };
+
+/* What the tables are evaluated for. */
+struct sizes {
+    uint64_t times[TIMES_COUNT], width[KEPT_WIDTH_COUNT];
+};
+
+static void sizes_init(const struct residency_shape *shape, uint64_t received,
+                       enum delta_share share, struct sizes *ret)
+{
+    const uint64_t *w = shape->width;
+    uint64_t sequence = shape->rows[share == DELTA_WHOLE ? ROWS_ALL : ROWS_TOKENS];
+    *ret = (struct sizes){
+        .times = { [TIMES_ONE] = 1,
+                   [TIMES_NORM] = shape->rows[ROWS_NORM],
+                   [TIMES_TOKENS] = shape->rows[ROWS_TOKENS],
+                   [TIMES_SEQUENCE] = sequence,
+                   [TIMES_CHUNKS] = div_up(sequence, DELTA_CHUNK_TOKENS),
+                   [TIMES_ROWS] = received },
+        .width = { [KEPT_HIDDEN] = w[WIDTH_HIDDEN],
+                   [KEPT_QUERY] = w[WIDTH_QUERY],
+                   [KEPT_KEY_VALUE] = w[WIDTH_KEY_VALUE],
+                   [KEPT_QKV] = w[WIDTH_QKV],
+                   [KEPT_HEADS] = w[WIDTH_HEADS],
+                   [KEPT_RING] = w[WIDTH_CONTEXT_FORWARD],
+                   [KEPT_RING_BACKWARD] = w[WIDTH_CONTEXT_BACKWARD],
+                   [KEPT_WORKSPACE] = w[WIDTH_ATTENTION_WORKSPACE],
+                   [KEPT_EXPERTS] = w[WIDTH_EXPERTS],
+                   [KEPT_GATE_UP] = w[WIDTH_GATE_UP],
+                   [KEPT_EXPERT] = w[WIDTH_EXPERT],
+                   [KEPT_SHARED_TWO] = w[WIDTH_SHARED_TWO],
+                   [KEPT_SHARED] = w[WIDTH_SHARED],
+                   [KEPT_ONE] = 1,
+                   [KEPT_DELTA_IN] = w[WIDTH_DELTA_IN],
+                   [KEPT_DELTA_CONV] = w[WIDTH_DELTA_CONV],
+                   [KEPT_DELTA_KEYS] = w[WIDTH_DELTA_CONV] - w[WIDTH_DELTA_VALUE],
+                   [KEPT_DELTA_KEY] = w[WIDTH_DELTA_KEY],
+                   [KEPT_DELTA_VALUE] = w[WIDTH_DELTA_VALUE],
+                   [KEPT_DELTA_HEADS] = w[WIDTH_DELTA_HEADS],
+                   [KEPT_DELTA_TILE] = w[WIDTH_DELTA_TILE],
+                   [KEPT_DELTA_STATE] = w[WIDTH_DELTA_STATE] },
+    };
+}
+
+static void add_table(const struct kept_table *table, const struct sizes *sizes, uint64_t *live)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        const struct kept_row *row = &table->rows[i];
+        uint64_t bytes = mul3_sat(sizes->times[row->times], sizes->width[row->width], row->bytes);
+        for (int moment = row->made; moment <= row->last; moment++)
+            live[moment] = add_sat(live[moment], bytes);
+    }
+}
+
+/* Experts in chunks, as engine rankfit has them: the half's fullest moment, between replay and
+ * backward of the mixer. Gradient and output of the layer are there throughout. */
+static void add_chunked(const struct residency_shape *shape, uint64_t *live)
+{
+    struct residency_half half = { 0 };
+    uint64_t hidden = mul3_sat(2, shape->rows[ROWS_NORM], shape->width[WIDTH_HIDDEN]);
+    residency_chunks(shape, RESIDENCY_BACKWARD, &half);
+    for (int owner = 0; owner < OWNER_COUNT; owner++)
+        live[MOE_D_SUM] = add_sat(live[MOE_D_SUM], half.live[owner]);
+    for (int moment = 0; moment < MOMENT_COUNT; moment++)
+        live[moment] = add_sat(live[moment], hidden);
+}
+
+static const struct kept_table *mixer_table(enum mixer mixer)
+{
+    return mixer == MIXER_GQA ? &kept_attention : mixer == MIXER_GDN ? &kept_delta_net : NULL;
+}
+
+uint64_t engine_layer_bytes(const struct budget_input *in, enum mixer mixer, uint64_t received,
+                            enum delta_share share)
+{
+    const struct kept_table *table = mixer_table(mixer);
+    struct residency_shape shape;
+    struct sizes sizes;
+    uint64_t live[MOMENT_COUNT] = { 0 }, most = 0;
+    if (!table)
+        return 0;
+    working_shape(in, received, &shape);
+    working_shape_mixer(in, mixer, &shape);
+    sizes_init(&shape, received, share, &sizes);
+    add_table(table, &sizes, live);
+    if (shape.chunks.count > 1)
+        add_chunked(&shape, live);
+    else
+        add_table(&kept_experts, &sizes, live);
+    for (int i = 0; i < MOMENT_COUNT; i++)
+        most = live[i] > most ? live[i] : most;
+    return most;
+}
