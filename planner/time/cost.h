@@ -87,6 +87,7 @@ struct layer_shape {
     double attention_flops; /* of one forward */
     int chunks;
     unsigned when;
+    bool local; /* attention over a window or a chunk of its own */
 };
 void layer_shape_init(const struct budget_input *in, const struct machine *machine,
                       const struct residency_shape *shape, uint64_t received,
@@ -103,6 +104,9 @@ void mixer_forward(struct walk *w, const struct layer_shape *s, enum mixer mixer
 void mixer_backward(struct walk *w, const struct layer_shape *s, enum mixer mixer);
 void ffn_forward(struct walk *w, const struct layer_shape *s, enum ffn ffn, bool replay);
 void ffn_backward(struct walk *w, const struct layer_shape *s, enum ffn ffn);
+
+/* ordered.c: attention's backward under attention_deterministic. */
+void ordered_attention_backward(struct walk *w, const struct layer_shape *s);
 
 /* latent.c and state_space.c: kinds of mixers that no executor runs. */
 void latent_forward(struct walk *w, const struct layer_shape *s, enum mixer mixer);

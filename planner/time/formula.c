@@ -72,9 +72,12 @@ enum basis step_time_basis(const struct budget_input *in, enum time_item item)
 {
     const struct layout *l = &in->choices->layout;
     switch (item) {
+    case TIME_ATTENTION:
+        if (in->choices->primitives.attention_deterministic && !in->hardware->host)
+            return BASIS_ASSUMED; /* its products are measured, not their succession */
+        return l->tp > 1 || l->etp > 1 ? BASIS_ASSUMED : BASIS_MEASURED;
     case TIME_MATMUL:
     case TIME_EXPERTS:
-    case TIME_ATTENTION:
     case TIME_LOSS:
     case TIME_ELEMENTWISE:
     case TIME_OPTIMIZER:

@@ -105,7 +105,11 @@ static void attention_back(struct walk *w, const struct layer_shape *s)
     if (s->when & WHEN_GATE)
         walk_move(w, TIME_ELEMENTWISE, 10 * t * query);
     rotate(w, s);
-    walk_run(w, TIME_ATTENTION, attention_calls(s), backward_flops(s) * s->machine->attention_back);
+    if (s->in->choices->primitives.attention_deterministic && !s->in->hardware->host)
+        ordered_attention_backward(w, s);
+    else
+        walk_run(w, TIME_ATTENTION, attention_calls(s),
+                 backward_flops(s) * s->machine->attention_back);
     if (s->when & WHEN_GATHER_KV)
         gathered_gradients(w, s);
     walk_move(w, TIME_ELEMENTWISE, 6 * t * (query + width_of(s, WIDTH_KEY)));
@@ -164,6 +168,7 @@ static struct layer_shape local_shape(const struct layer_shape *s)
            most = gqa->local_tokens < seq ? gqa->local_tokens : seq;
     double keys = gqa->local_chunked ? most / 2 : most * (1 - most / (2 * seq));
     local.attention_flops = 4.0 * s->tokens * width_of(s, WIDTH_QUERY) * keys;
+    local.local = true;
     return local;
 }
 

@@ -1,0 +1,63 @@
+/* ordered.c - attention's backward with every sum in one order (attention_deterministic): head by
+ * head, blocks of queries against the blocks of keys that they see, five products and one
+ * elementwise kernel a pair of blocks, whose scores go through device memory. */
+#include "planner/time/cost.h"
+
+enum { BLOCK_QUERIES = 2048, BLOCK_KEYS = 4096 };
+
+/* Pairs of blocks, and the scores in them, of one head. */
+struct pairs {
+    double count, scores;
+};
+
+static int64_t at_most(int64_t value, int64_t most)
+{
+    return value < most ? value : most;
+}
+
+/* Queries [first, first + tokens) of a sequence; window 0: all keys before them. A block counts
+ * whole: the products do not know what is hidden. */
+static void add_pairs(int64_t first, int64_t tokens, int64_t window, struct pairs *ret)
+{
+    for (int64_t query = 0; query < tokens; query += BLOCK_QUERIES) {
+        int64_t queries = at_most(tokens - query, BLOCK_QUERIES), seen = first + query + queries;
+        int64_t at = first + query, hidden = window > 0 && at + 1 > window ? at + 1 - window : 0;
+        int64_t start = hidden / BLOCK_KEYS * BLOCK_KEYS;
+        int64_t blocks = (seen - start + BLOCK_KEYS - 1) / BLOCK_KEYS;
+        ret->count += (double)blocks;
+        ret->scores += (double)queries * (double)(blocks * BLOCK_KEYS);
+    }
+}
+
+/* Of one head of one sequence: the first and the last of 2 cp runs, as zig-zag order pairs them, or
+ * the whole sequence. */
+static struct pairs pairs_of(const struct layer_shape *s, int64_t window)
+{
+    int64_t seq = (int64_t)s->in->seq_tokens, runs = 2 * (int64_t)s->in->choices->layout.cp;
+    enum context context = s->in->choices->primitives.context;
+    struct pairs ret = { 0, 0 };
+    if (runs == 2 || context == CONTEXT_ULYSSES) {
+        add_pairs(0, seq, window, &ret);
+        return ret;
+    }
+    int64_t run = seq / runs;
+    add_pairs(0, run, window, &ret);
+    add_pairs((runs - 1) * run, run, window, &ret);
+    return ret;
+}
+
+/* Five products of 2 x scores x head_dim FLOPs. Scores and their gradient are written in fp32,
+ * read, written in bf16; those are read once for dV, twice for dK and dQ: 8 + 12 + 6 bytes. */
+void ordered_attention_backward(struct walk *w, const struct layer_shape *s)
+{
+    const struct gqa *gqa = &s->in->model->gqa;
+    const struct layout *l = &s->in->choices->layout;
+    struct pairs one = pairs_of(s, s->local ? gqa->local_tokens : gqa->window_tokens);
+    double heads = width_of(s, WIDTH_QUERY) / gqa->head_dim * l->micro_batch;
+    if (s->in->choices->primitives.context == CONTEXT_ULYSSES)
+        heads /= l->cp;
+    double pairs = heads * one.count, scores = heads * one.scores;
+    double flops = 5 * 2 * scores * gqa->head_dim;
+    walk_multiply(w, TIME_ATTENTION, 5 * pairs, flops, (8 + 6) * scores);
+    walk_moves(w, TIME_ATTENTION, pairs, 12 * scores);
+}
