@@ -1,0 +1,170 @@
+/* Layouts that other software refused late, or not at all: what is said before the launch. */
+#include "tests/e2e/cases.h"
+#include "tests/e2e/program.h"
+#include "tests/support/near.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#define H100(model, gpus) "--model " model " --hardware h100-sxm --gpus " #gpus " --seq 4K "
+
+/* THUDM/slime#1818, NVIDIA-NeMo/Speech#14838: a layout for more GPUs than there are died inside the
+ * creation of process groups. pp 2 x ep 8 = 16 ranks; with 8 GPUs either degree halves. */
+static void fewer_gpus_than_the_layout_needs(void **state)
+{
+    (void)state;
+    case_refused(H100("qwen3-30b-a3b", 8) "--set tp=1 --set cp=1 --set etp=1 --set pp=2 --set ep=8",
+                 SAYS("pp 2 x etp 1 x ep 8 = 16 ranks", "needs at least 16 GPUs",
+                      "ep 8 with pp 1, or pp 2 with ep 4, or 16 GPUs"));
+    case_refused(H100("qwen3-30b-a3b", 4) "--set tp=8",
+                 SAYS("= 8 ranks", "needs at least 8 GPUs", "tp 4, or 8 GPUs"));
+    json_decref(case_plan(H100("qwen3-30b-a3b", 8) "--set pp=1 --set ep=8", "fits"));
+    json_decref(case_plan(H100("qwen3-30b-a3b", 8) "--set pp=2 --set ep=4", "fits"));
+}
+
+/* THUDM/slime#1662, PrimeIntellect-ai/prime-rl#3042, huggingface/transformers#48307: more tensor
+ * ranks than key/value heads failed in the forward pass. 2 heads: tp 1 or 2. Whether heads may be
+ * replicated is the engine's rule, so the engine is named. Over 8 ulysses ranks each of the 2 heads
+ * travels to 8 / 2 = 4 of them. */
+static void fewer_key_heads_than_ranks(void **state)
+{
+    (void)state;
+    case_refused(H100("qwen3.5-35b-a3b", 32) "--set tp=4 --set pp=1 --set ep=8 --set cp=1",
+                 SAYS("tp 4 does not divide 2 key/value heads",
+                      "engine rankfit does not replicate them", "tp is at most 2", "legal: 1, 2"));
+    json_decref(case_plan(H100("qwen3.5-35b-a3b", 32) "--set tp=2 --set ep=8 --set cp=1", "fits"));
+    json_decref(case_plan(H100("qwen3.5-35b-a3b", 32) "--set tp=1 --set ep=8 --set cp=1", "fits"));
+    case_refused(H100("qwen3-30b-a3b", 8) "--set tp=8", SAYS("4 key/value", "legal: 1, 2, 4"));
+    case_warned(H100("qwen3.5-35b-a3b", 32) "--set tp=1 --set cp=8 --set context=ulysses",
+                SAYS("repeats 2 key/value heads", "4 times their bytes"));
+    case_explained("kv_replication", SAYS("not done under tp", "rule kv_heads"));
+}
+
+/* verl-project/verl#1226: 40 query heads over 16 ulysses ranks. Divisors of 40 are eight; the 8
+ * key/value heads divide into or repeat over 1, 2, 4, 8 and 40 ranks; 16 GPUs leave 1, 2, 4, 8. At
+ * 8 each rank has one key/value head of its own: nothing repeats. */
+static void ulysses_wants_whole_heads(void **state)
+{
+    (void)state;
+    case_refused(H100("qwen2.5-32b", 16) "--set cp=16 --set context=ulysses",
+                 SAYS("cp 16 x tp 1 = 16 ranks", "40 query heads do not divide", "cp x tp: 8",
+                      "1, 2, 4, 5, 8, 10, 20, 40", "16 GPUs of these 1, 2, 4, 8;"));
+    json_t *plan = case_plan(H100("qwen2.5-32b", 16) "--set cp=8 --set context=ulysses", "fits");
+    assert_false(case_warns(plan, "repeats"));
+    json_decref(plan);
+}
+
+static void assert_stages(json_t *plan, const int *layers, size_t count)
+{
+    json_t *stages = json_at(plan, "recommended.layout.stage_layers");
+    assert_int_equal(json_array_size(stages), count);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(json_integer_value(json_array_get(stages, i)), layers[i]);
+}
+
+#define AIR                                                                                        \
+    H100("glm-4.5-air", 32)                                                                        \
+    "--global-batch 256 --set tp=1 --set cp=1 --set pp=4 --set ep=8 --set sharding=zero1 "         \
+    "--set recompute=full --set loss=linear_ce --set moe=plain --set model.mtp=1 "
+
+/* modelscope/ms-swift#5737, #6476: 46 layers and a prediction layer do not split over 4 stages; the
+ * last one, which holds it and the head, gets 10 (12 x 3 + 10 = 46). An even split of the 46 is
+ * fuller at its fullest rank and slower. 94 layers split without help. */
+static void layers_that_stages_do_not_divide(void **state)
+{
+    (void)state;
+    json_t *split = case_plan(AIR, "fits");
+    json_t *even = case_plan(AIR "--set stage_layers=11,12,12,11", "fits");
+    assert_stages(split, (const int[]){ 12, 12, 12, 10 }, 4);
+    assert_true(number_at(split, "recommended.peak_bytes") <
+                number_at(even, "recommended.peak_bytes"));
+    assert_true(number_at(split, "recommended.step.seconds") <
+                number_at(even, "recommended.step.seconds"));
+    assert_int_equal(number_at(even, "recommended.peak_rank"), 24); /* of the last stage */
+    json_decref(split);
+    json_decref(even);
+    case_refused(AIR "--set stage_layers=12,12,12,11",
+                 SAYS("12 + 12 + 12 + 11 = 47, but the model has 46 layers", "12,12,12,10"));
+    json_t *plan =
+        case_plan(H100("qwen3-235b-a22b", 64) "--set pp=4 --set stage_layers=24*3,22", "fits");
+    assert_stages(plan, (const int[]){ 24, 24, 24, 22 }, 4);
+    json_decref(plan);
+}
+
+/* NVIDIA/Megatron-LM#1304, #2718, #1778: stages whose layers do not sum to the model's trained a
+ * smaller model. 7 x 4 = 28 of 30; 11 + 13 = 24 of 48; a last stage alone. */
+static void stages_that_drop_layers(void **state)
+{
+    (void)state;
+    case_refused(H100("qwen3-30b-a3b", 16) "--set pp=2 --set stage_layers=11,13",
+                 SAYS("11 + 13 = 24, but the model has 48 layers", "24,24"));
+    case_refused(H100("qwen3-30b-a3b", 16) "--set model.layers=30 --set pp=4 "
+                                           "--set stage_layers=7*4",
+                 SAYS("7 + 7 + 7 + 7 = 28, but the model has 30 layers", "7,8,8,7"));
+    case_refused(H100("qwen3-30b-a3b", 16) "--set pp=1 --set stage_layers=12",
+                 SAYS("is 12, but the model has 48 layers"));
+    case_explained("stage_sum", SAYS("error", "sum to the model's"));
+}
+
+#define PADDED                                                                                     \
+    H100("qwen3-30b-a3b", 8)                                                                       \
+    "--set ep=8 --set tp=4 --set cp=1 --set pp=1 --set etp=1 --set sharding=zero1 --set "          \
+    "loss=full "
+
+/* NVIDIA-NeMo/Megatron-Bridge#1331, hpcaitech/ColossalAI#6167: 151,669 entries over 4 ranks are
+ * padded to 297 x 512 = 152,064; all matrices and the logits have that size. The checkpoint's
+ * 151,936 rows divide by 4 and stay. 4,096 tokens x 152,064 / 4 x 4 B of logits. */
+static void a_vocabulary_that_does_not_divide(void **state)
+{
+    (void)state;
+    case_warned(PADDED "--set model.vocab=151669",
+                SAYS("does not divide a vocabulary of 151669", "padded to 152064, 395 rows more"));
+    json_t *odd = case_budget(PADDED "--set model.vocab=151669");
+    json_t *even = case_budget(PADDED "--set model.vocab=152064");
+    json_t *rows = case_plan(PADDED, "fits");
+    assert_near(case_item(odd, "weights"), case_item(even, "weights"), 0, "bytes");
+    assert_near(case_item_most(odd, "logits"), 4096.0 * 38016 * 4, 0, "bytes");
+    assert_near(case_item_most(rows, "logits"), 4096.0 * 37984 * 4, 0, "bytes");
+    assert_false(case_warns(rows, "padded"));
+    json_decref(odd);
+    json_decref(even);
+    json_decref(rows);
+    case_explained("vocab_padding", SAYS("128 x tp", "new"));
+}
+
+/* OpenRLHF/OpenRLHF#346, verl-project/verl#1811: 256 sequences on 7 ranks of 2 at a time: 18 x 14 =
+ * 252, 19 x 14 = 266. 16 sequences over dp 4 are 4 micro-batches for 8 stages: of the step
+ * (8 - 1) / (4 + 8 - 1) = 0.636 is bubble. */
+static void batches_that_do_not_divide(void **state)
+{
+    (void)state;
+    case_refused(
+        H100("qwen3-8b", 7) "--global-batch 256 --micro-batch 2 --set cp=1 --set pp=1 --set tp=1",
+        SAYS("256 is not a multiple of dp 7 x micro_batch 2 = 14",
+             "252 (18 micro-batches) or 266 (19 micro-batches)"));
+    json_t *plan = case_plan(H100("qwen3-8b", 32) "--global-batch 16 --micro-batch 1 --set pp=8 "
+                                                  "--set tp=1 --set cp=1",
+                             "fits");
+    assert_true(case_warns(plan, "4 micro-batches for 8 stages"));
+    assert_near(number_at(plan, "recommended.step.bubble_fraction"), 7.0 / 11, 1e-12, "");
+    json_decref(plan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fewer_gpus_than_the_layout_needs),
+        cmocka_unit_test(fewer_key_heads_than_ranks),
+        cmocka_unit_test(ulysses_wants_whole_heads),
+        cmocka_unit_test(layers_that_stages_do_not_divide),
+        cmocka_unit_test(stages_that_drop_layers),
+        cmocka_unit_test(a_vocabulary_that_does_not_divide),
+        cmocka_unit_test(batches_that_do_not_divide),
+    };
+    return cmocka_run_group_tests_name("cases: layout", tests, NULL, NULL);
+}
