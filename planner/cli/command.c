@@ -23,8 +23,8 @@ const struct command commands[] = {
     { "explain", "NAME [PLAN]", 1, 2, "what a key, item, rule, primitive, model or machine means",
       "Tells meaning, formula, symbols and source of a name; with a plan file, its numbers too.",
       command_explain },
-    { "list", "models|hardware|recipes|keys|items|primitives", 1, 1, "what rankfit knows",
-      "Lists what can be named.", command_list },
+    { "list", "models|hardware|recipes|keys|items|primitives|rules|facts|validation", 1, 1,
+      "what rankfit knows", "Lists what can be named.", command_list },
     { "pair", "KEY=VALUE", 1, 1, "a primitive against its reference: loss, gradients, peak, time",
       "Runs the same small job twice, with a primitive such as moe=chunked and with its reference, "
       "and compares loss, final hidden states, every gradient, peak and time. Without options: "

@@ -18,4 +18,10 @@ struct explainer {
 extern const struct explainer explainers[];
 extern const size_t explainer_count;
 
+/* explain_rules.c */
+json_t *explain_arithmetic(const char *name, const struct prediction *prediction);
+const char *name_of_arithmetic(size_t i);
+json_t *explain_fact(const char *name, const struct prediction *prediction);
+const char *name_of_fact(size_t i);
+
 #endif

@@ -289,6 +289,8 @@ const struct explainer explainers[] = {
     { "primitive", explain_primitive, name_of_primitive },
     { "step-time item", explain_time_item, name_of_time_item },
     { "hardware key", explain_hardware_key, name_of_hardware_key },
+    { "arithmetic", explain_arithmetic, name_of_arithmetic },
+    { "fact", explain_fact, name_of_fact },
     { "topic", explain_topic, topic_name },
 };
 const size_t explainer_count = sizeof explainers / sizeof *explainers;

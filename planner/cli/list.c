@@ -8,6 +8,8 @@
 #include "planner/cli/output.h"
 #include "planner/cli/pair_row.h"
 #include "planner/report/table.h"
+#include "planner/rules/fact.h"
+#include "planner/rules/rule.h"
 
 #include <string.h>
 
@@ -86,7 +88,7 @@ static int fill_hardware(json_t *ret, struct diag_list *reterr)
     return file_list_data("hardware", visit_hardware, &visit, reterr);
 }
 
-/* The first line of a recipe is a comment that says what it shows. */
+/* The first line of a recipe or validation set is a comment that says what it shows. */
 static void visit_recipe(const char *name, const char *path, void *context)
 {
     struct visit *visit = context;
@@ -161,10 +163,34 @@ static int fill_primitives(json_t *ret, struct diag_list *reterr)
     return 0;
 }
 
+static int fill_rules(json_t *ret, struct diag_list *reterr)
+{
+    (void)reterr;
+    for (size_t i = 0; i < rule_count; i++)
+        add_entry(ret, rules[i].name, rules[i].meaning);
+    return 0;
+}
+
+static int fill_facts(json_t *ret, struct diag_list *reterr)
+{
+    (void)reterr;
+    for (size_t i = 0; i < fact_count; i++)
+        add_entry(ret, facts[i].name, facts[i].meaning);
+    return 0;
+}
+
+static int fill_validation(json_t *ret, struct diag_list *reterr)
+{
+    struct visit visit = { ret, reterr };
+    return file_list_data("validation", visit_recipe, &visit, reterr);
+}
+
 static const struct list_kind kinds[] = {
-    { "models", fill_models, NULL },   { "hardware", fill_hardware, check_hardware },
-    { "recipes", fill_recipes, NULL }, { "keys", fill_keys, NULL },
-    { "items", fill_items, NULL },     { "primitives", fill_primitives, NULL },
+    { "models", fill_models, NULL },         { "hardware", fill_hardware, check_hardware },
+    { "recipes", fill_recipes, NULL },       { "keys", fill_keys, NULL },
+    { "items", fill_items, NULL },           { "primitives", fill_primitives, NULL },
+    { "rules", fill_rules, NULL },           { "facts", fill_facts, NULL },
+    { "validation", fill_validation, NULL },
 };
 enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
 
@@ -181,7 +207,8 @@ static const struct list_kind *find_kind(const char *name, struct diag_list *ret
     if (nearest)
         diag_hint(reterr, "did you mean '%s'?", nearest);
     else
-        diag_hint(reterr, "models, hardware, recipes, keys, items or primitives");
+        diag_hint(reterr, "models, hardware, recipes, keys, items, primitives, rules, facts or "
+                          "validation");
     return NULL;
 }
 

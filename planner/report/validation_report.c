@@ -47,34 +47,33 @@ static bool differs(double a, double b)
     return fabs(a - b) > 1e-9 * fabs(a);
 }
 
-/* What stands in for the published inputs: "params 7.53e+11 -> 7.43377e+11". */
-static void tell_inputs(const struct figure *f, char *line, size_t *used)
+/* What stands in for the published inputs: "ep 64 -> 8"; or the fact that does for all. */
+static void tell_own(const struct figure *f, char *line, size_t *used)
 {
-    const char *before = "";
+    char before[CELL_ROOM], after[CELL_ROOM];
+    if (f->own_fact && !isnan(f->own))
+        text_append(line, LINE_ROOM, used, "; rankfit: %s of %s", f->own_fact, f->question);
     for (size_t i = 0; !f->own_fact && i < rule_symbols(f->rule); i++) {
         const struct figure_input *input = &f->inputs[i];
+        const struct rule_symbol *symbol = &f->rule->symbols[i];
         if (!input->origin || !differs(input->unrounded, input->own))
             continue;
-        text_append(line, LINE_ROOM, used, "%s%s %.6g -> %.6g", before, f->rule->symbols[i].name,
-                    input->unrounded, input->own);
-        before = ", ";
+        figure_format(input->unrounded, symbol->unit, before, sizeof before);
+        figure_format(input->own, symbol->unit, after, sizeof after);
+        text_append(line, LINE_ROOM, used, "; %s %s -> %s", symbol->name, before, after);
     }
-    if (f->own_fact)
-        text_append(line, LINE_ROOM, used, "%s of %s", f->own_fact, f->question);
 }
 
 static void print_note(const struct figure *f, FILE *out)
 {
     char line[LINE_ROOM] = "";
     size_t used = 0;
-    text_append(line, sizeof line, &used, "%s: ", f->name);
-    size_t begun = used;
-    if (!isnan(f->own))
-        tell_inputs(f, line, &used);
+    text_append(line, sizeof line, &used, "%s", f->about);
+    tell_own(f, line, &used);
     if (f->why)
-        text_append(line, sizeof line, &used, "%s%s", used > begun ? "; " : "", f->why);
-    if (used > begun)
-        text_wrap("", line, 2, out);
+        text_append(line, sizeof line, &used, "; %s", f->why);
+    (void)fprintf(out, "%s = %s\n", f->name, f->rule->formula);
+    text_wrap("", line, 0, out);
 }
 
 static void print_part(struct table *table, const struct figure *f, const char *what,
@@ -85,6 +84,8 @@ static void print_part(struct table *table, const struct figure *f, const char *
     table_cell(table, "%.3f", shown(f, own));
     table_cell(table, "%+.3f", shown(f, own - published));
 }
+
+static const double least_shown = 0.0005; /* of the three decimals of a part */
 
 static void print_parts(const struct figure *f, FILE *out)
 {
@@ -101,7 +102,8 @@ static void print_parts(const struct figure *f, FILE *out)
         published += f->parts[i].published;
         own += f->parts[i].own;
     }
-    if (differs(f->rounded, published) || differs(f->own, own))
+    if (fabs(shown(f, f->rounded - published)) > least_shown ||
+        fabs(shown(f, f->own - own)) > least_shown)
         print_part(&table, f, "the rest", f->rounded - published, f->own - own);
     print_part(&table, f, "together", f->rounded, f->own);
     (void)fputc('\n', out);

@@ -20,6 +20,7 @@ struct answered {
 };
 
 enum relation { RELATION_IS, RELATION_AT_MOST, RELATION_AT_LEAST };
+enum rounding { ROUNDING_NEAREST, ROUNDING_UP, ROUNDING_DOWN };
 
 /* One argument: as published, the same chain carried without rounding between, rankfit's own. */
 struct figure_input {
@@ -39,9 +40,9 @@ struct figure {
     const char *published_text; /* NULL: it only follows from what was published */
     double published;           /* base units; NAN */
     enum relation relation;
-    int digits;   /* significant ones that were published; 0: as many as are written */
-    bool up;      /* published rounded up */
-    bool carried; /* the published digits come from the unrounded chain */
+    int digits;             /* significant ones that were published; 0: as many as are written */
+    enum rounding rounding; /* as it was published */
+    bool carried;           /* the published digits come from the unrounded chain */
     const struct rule *rule;
     struct figure_input inputs[RULE_MAX_SYMBOLS];
     double rounded, unrounded, own; /* base units; own NAN: rankfit has none */
@@ -67,5 +68,8 @@ int figures_judge(const struct node *root, const struct answered *questions, siz
 /* Whether `value` (base units) is what was published, to the digits of the figure, which has some.
  */
 bool figure_holds(const struct figure *figure, double value);
+
+/* A number of a base unit as a person writes it: "1.2 GB", "80 %", "78". */
+void figure_format(double value, const char *base, char *ret, size_t size);
 
 #endif

@@ -14,7 +14,12 @@ static const char *const relation_names[] = {
     [RELATION_AT_MOST] = "at_most",
     [RELATION_AT_LEAST] = "at_least",
 };
-enum { RELATION_COUNT = sizeof relation_names / sizeof *relation_names };
+static const char *const rounding_names[] = {
+    [ROUNDING_NEAREST] = "nearest",
+    [ROUNDING_UP] = "up",
+    [ROUNDING_DOWN] = "down",
+};
+enum { RELATION_COUNT = 3, ROUNDING_COUNT = 3 };
 
 struct reader {
     const struct answered *questions;
@@ -262,15 +267,29 @@ static int read_published(const struct reader *r, const struct node *row)
     return 0;
 }
 
+/* Which of the words a key says; the first where it is not there. */
+static int read_word(const struct reader *r, const struct node *row, const char *key,
+                     const char *const *words, int count)
+{
+    const char *word = words[0];
+    if (node_text(row, key, &word, r->reterr) < 0)
+        return 0;
+    for (int i = 0; i < count; i++)
+        if (strcmp(words[i], word) == 0)
+            return i;
+    diag_error(r->reterr, node_get(row, key)->at, "%s is '%s', not %s, %s or %s", key, word,
+               words[0], words[1], words[2]);
+    return 0;
+}
+
 static int read_texts(const struct reader *r, const struct node *row)
 {
-    static const char *const known[] = { "name",   "about", "published", "unit",   "relation",
-                                         "digits", "up",    "carried",   "source", "rule",
-                                         "inputs", "own",   "question",  "why",    "parts" };
+    static const char *const known[] = { "name",   "about",    "published", "unit",   "relation",
+                                         "digits", "rounding", "carried",   "source", "rule",
+                                         "inputs", "own",      "question",  "why",    "parts" };
     struct figure *f = r->row;
     int before = r->reterr->errors;
     int64_t digits = 0;
-    const char *relation = relation_names[RELATION_IS];
     (void)node_check_keys(row, known, sizeof known / sizeof *known, r->reterr);
     if (node_text(row, "name", &f->name, r->reterr) == 0 ||
         node_text(row, "about", &f->about, r->reterr) == 0 ||
@@ -278,18 +297,11 @@ static int read_texts(const struct reader *r, const struct node *row)
         return diag_error(r->reterr, row->at, "the figure needs 'name', 'about' and 'source'");
     (void)node_text(row, "why", &f->why, r->reterr);
     (void)node_text(row, "question", &f->question, r->reterr);
-    (void)node_bool(row, "up", &f->up, r->reterr);
     (void)node_bool(row, "carried", &f->carried, r->reterr);
     (void)node_int(row, "digits", 1, 15, &digits, r->reterr);
-    (void)node_text(row, "relation", &relation, r->reterr);
     f->digits = (int)digits;
-    int kind = 0;
-    while (kind < RELATION_COUNT && strcmp(relation_names[kind], relation) != 0)
-        kind++;
-    if (kind == RELATION_COUNT)
-        return diag_error(r->reterr, node_get(row, "relation")->at,
-                          "relation is '%s', not is, at_most or at_least", relation);
-    f->relation = (enum relation)kind;
+    f->relation = (enum relation)read_word(r, row, "relation", relation_names, RELATION_COUNT);
+    f->rounding = (enum rounding)read_word(r, row, "rounding", rounding_names, ROUNDING_COUNT);
     if (f->name && earlier(r, f->name))
         return diag_error(r->reterr, row->at, "two figures are called '%s'", f->name);
     return r->reterr->errors > before ? -1 : 0;
@@ -319,7 +331,7 @@ static int read_part_published(const struct reader *r, const struct node *list, 
         if (strcmp(from->unit->base, "bytes/token") == 0 &&
             read_fact(r, &fact, "any", &tokens) != 0)
             return -1;
-        *ret += from->rounded * tokens;
+        *ret += (from->published_text ? from->published : from->rounded) * tokens;
     }
     return 0;
 }

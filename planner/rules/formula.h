@@ -11,11 +11,11 @@ double formula_worst_dispatch(const double *in);
 double formula_gathered_units(const double *in);
 double formula_state_whole(const double *in);
 double formula_state_sharded(const double *in);
-double formula_dynamic(const double *in);
+double formula_dynamic_memory(const double *in);
 double formula_rank_memory(const double *in);
 double formula_spare(const double *in);
 double formula_least_gpus(const double *in);
-double formula_logits(const double *in);
+double formula_whole_logits(const double *in);
 double formula_latent_row(const double *in);
 double formula_sequence_rows(const double *in);
 double formula_far_share(const double *in);
@@ -39,7 +39,7 @@ double formula_utilization_without_replay(const double *in);
 double formula_replay_tax(const double *in);
 
 /* schedule.c */
-double formula_bubble(const double *in);
+double formula_pipeline_bubble(const double *in);
 double formula_bubble_over_work(const double *in);
 double formula_micro_batches_for(const double *in);
 double formula_edge(const double *in);

@@ -62,7 +62,7 @@ double formula_state_sharded(const double *in)
 }
 
 /* Tokens of a rank, times what each of them holds, and what comes whatever the tokens. Bytes. */
-double formula_dynamic(const double *in)
+double formula_dynamic_memory(const double *in)
 {
     double tokens = in[0], inputs = in[1], chosen = in[2], dispatch = in[3], working = in[4];
     double fixed = in[5];
@@ -91,7 +91,7 @@ double formula_least_gpus(const double *in)
 }
 
 /* Logits that are there at once: T tokens, V entries of which a rank has one of tp parts. Bytes. */
-double formula_logits(const double *in)
+double formula_whole_logits(const double *in)
 {
     double tokens = in[0], vocab = in[1], tp = in[2], each = in[3];
     return tokens * vocab / tp * each;

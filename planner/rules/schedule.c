@@ -2,7 +2,7 @@
 #include "planner/rules/formula.h"
 
 /* One forward, one backward: of m + P - 1 slots P - 1 are idle. A share of the step. */
-double formula_bubble(const double *in)
+double formula_pipeline_bubble(const double *in)
 {
     double stages = in[0], micro_batches = in[1];
     return (stages - 1) / (micro_batches + stages - 1);
