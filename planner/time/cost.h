@@ -114,9 +114,9 @@ void latent_back(struct walk *w, const struct layer_shape *s, enum mixer mixer);
 void state_space_forward(struct walk *w, const struct layer_shape *s, enum mixer mixer);
 void state_space_back(struct walk *w, const struct layer_shape *s, enum mixer mixer);
 
-/* The passes of one layer kind. */
+/* The passes of one layer kind. nested: what a layer that is kept replays all the same. */
 struct layer_cost {
-    struct pass forward, replay, backward;
+    struct pass forward, replay, backward, nested;
 };
 void compute_cost(const struct layer_shape *s, enum mixer mixer, enum ffn ffn,
                   struct layer_cost *ret);

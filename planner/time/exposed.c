@@ -2,6 +2,8 @@
  * repeats those of the forward. */
 #include "planner/time/cost.h"
 
+#include "base/checked.h"
+
 /* One exchange of routed rows: copy engines have a rate of their own. */
 static double rows_seconds(const struct budget_input *in, struct ranks ranks, double bytes)
 {
@@ -43,12 +45,54 @@ struct view {
     struct ranks ranks;
     double tokens, all;
     double gathered; /* elements a token of keys and values, or of latents and index keys */
-    double split;    /* elements a token of queries, keys, values and outputs */
+    double queries;  /* elements a token of queries and outputs */
+    double keys;     /* of keys and values that heads are exchanged with; of `heads` heads */
+    double heads;
 };
 
 static double gather_kv(const struct hardware *h, const struct view *v)
 {
     return gather_seconds(h, v->ranks, 2 * v->gathered * v->all);
+}
+
+/* q, k, v and o to whole heads over `size` ranks; key heads repeat where they are fewer. */
+static double heads_seconds(const struct hardware *h, const struct view *v, int size)
+{
+    double repeated = v->heads > 0 && size > v->heads ? size / v->heads : 1;
+    struct ranks ranks = { size, v->ranks.stride };
+    return exchange_seconds(h, ranks, 2 * v->tokens * (v->queries + repeated * v->keys));
+}
+
+/* Ulysses goes over as many ranks as there are key heads and divide the group. */
+static int inner_ranks(const struct view *v)
+{
+    int inner = v->heads < v->ranks.size ? (int)v->heads : v->ranks.size;
+    while (inner > 1 && v->ranks.size % inner)
+        inner--;
+    return inner > 1 ? inner : 1;
+}
+
+/* What a ring's blocks leave after attention, a pass; fp32 gradients circulate beside blocks. */
+static void ring(const struct hardware *h, const struct view *v, struct layer_cost *cost)
+{
+    double whole = gather_kv(h, v);
+    double left = whole - cost->forward.item[TIME_ATTENTION];
+    double back = 3 * whole - cost->backward.item[TIME_ATTENTION];
+    cost->forward.item[TIME_EXPOSED_CONTEXT] += left > 0 ? left : 0;
+    cost->backward.item[TIME_EXPOSED_CONTEXT] += back > 0 ? back : 0;
+}
+
+/* Ulysses inside, a ring over as many ranks as that leaves, of blocks as large. */
+static void hierarchical(const struct hardware *h, const struct view *v, struct layer_cost *cost)
+{
+    int inner = inner_ranks(v);
+    struct view outer = *v;
+    double split = heads_seconds(h, v, inner);
+    outer.ranks = (struct ranks){ v->ranks.size / inner, v->ranks.stride * inner };
+    outer.all = v->tokens * outer.ranks.size;
+    ring(h, &outer, cost);
+    cost->forward.item[TIME_EXPOSED_CONTEXT] += split;
+    cost->backward.item[TIME_EXPOSED_CONTEXT] += 2 * split;
 }
 
 /* allgather_kv: bf16 keys and values in each pass, fp32 gradients reduce-scattered. ulysses: q, k,
@@ -58,10 +102,7 @@ static void softmax_context(const struct budget_input *in, const struct view *v,
 {
     const struct hardware *h = in->hardware;
     struct pass *f = &cost->forward, *b = &cost->backward;
-    double whole = gather_kv(h, v);
-    double split = exchange_seconds(h, v->ranks, 2 * v->tokens * v->split);
-    double left = whole - f->item[TIME_ATTENTION];
-    double back = 3 * whole - b->item[TIME_ATTENTION];
+    double whole = gather_kv(h, v), split = heads_seconds(h, v, v->ranks.size);
     switch (in->choices->primitives.context) {
     case CONTEXT_ALLGATHER_KV:
         f->item[TIME_EXPOSED_CONTEXT] = whole;
@@ -69,13 +110,14 @@ static void softmax_context(const struct budget_input *in, const struct view *v,
             whole + scatter_seconds(h, v->ranks, 4 * v->gathered * v->all);
         break;
     case CONTEXT_ULYSSES:
-    case CONTEXT_HIERARCHICAL:
         f->item[TIME_EXPOSED_CONTEXT] = split;
         b->item[TIME_EXPOSED_CONTEXT] = 2 * split;
         break;
+    case CONTEXT_HIERARCHICAL:
+        hierarchical(h, v, cost);
+        break;
     case CONTEXT_RING:
-        f->item[TIME_EXPOSED_CONTEXT] = left > 0 ? left : 0;
-        b->item[TIME_EXPOSED_CONTEXT] = back > 0 ? back : 0;
+        ring(h, v, cost);
         break;
     case CONTEXT_NONE:
     case CONTEXT_COUNT:
@@ -86,19 +128,26 @@ static void softmax_context(const struct budget_input *in, const struct view *v,
 
 /* What a token brings along, by kind: expanded or absorbed heads are exchanged, latents gathered.
  */
-static void softmax_view(const struct residency_shape *s, enum mixer mixer, struct view *ret)
+static void softmax_view(const struct budget_input *in, const struct residency_shape *s,
+                         enum mixer mixer, struct view *ret)
 {
     const uint64_t *w = s->width;
     ret->gathered = (double)w[WIDTH_KEY_VALUE];
-    ret->split = 2 * (double)(w[WIDTH_QUERY] + w[WIDTH_KEY]);
+    ret->queries = 2 * (double)w[WIDTH_QUERY];
+    ret->keys = 2 * (double)w[WIDTH_KEY];
+    ret->heads =
+        (double)div_up((uint64_t)in->model->gqa.kv_heads, (uint64_t)in->choices->layout.tp);
     if (!mixer_is_latent(mixer))
         return;
     ret->gathered = (double)w[WIDTH_LATENT_KEY];
-    ret->split = 2 * (double)(w[WIDTH_QUERY] + w[WIDTH_VALUE]);
+    ret->queries = (double)(w[WIDTH_QUERY] + w[WIDTH_VALUE]);
+    ret->keys = ret->queries;
     if (mixer == MIXER_MLA)
         return;
     ret->gathered += mixer == MIXER_DSA ? (double)w[WIDTH_INDEX_KEY] : 0;
-    ret->split = (double)(w[WIDTH_ABSORBED] + w[WIDTH_ABSORBED_OUT] + w[WIDTH_LATENT_KEY]);
+    ret->queries = (double)(w[WIDTH_ABSORBED] + w[WIDTH_ABSORBED_OUT]);
+    ret->keys = (double)w[WIDTH_LATENT_KEY];
+    ret->heads = 1;
 }
 
 struct recurrence {
@@ -160,6 +209,8 @@ void exposed_cost(const struct budget_input *in, uint64_t received, enum mixer m
         exchange_cost(in, received, 2, &cost->forward);
         exchange_cost(in, received, 1, &cost->replay);
         exchange_cost(in, received, 2, &cost->backward);
+        if (cost->nested.item[TIME_EXPERTS] > 0)
+            exchange_cost(in, received, 1, &cost->nested);
     }
     if (l->tp > 1)
         tensor_cost(in, cost);
@@ -169,7 +220,7 @@ void exposed_cost(const struct budget_input *in, uint64_t received, enum mixer m
     working_shape(in, received, &shape);
     double tokens = (double)shape.rows[ROWS_TOKENS];
     struct view v = { .ranks = { l->cp, l->tp }, .tokens = tokens, .all = tokens * l->cp };
-    softmax_view(&shape, mixer, &v);
+    softmax_view(in, &shape, mixer, &v);
     if (mixer_is_softmax(mixer))
         softmax_context(in, &v, cost);
     else if (mixer_is_linear(mixer))

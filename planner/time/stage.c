@@ -58,11 +58,13 @@ void kind_seconds_init(const struct budget_input *in, const struct machine *mach
     compute_cost(&layer, mixer, ffn, &cost);
     exposed_cost(in, received, mixer, ffn, &cost);
     ret->forward = compute_seconds(&cost.forward);
-    ret->hiding[0] = compute_seconds(&cost.backward);
-    ret->hiding[1] = ret->hiding[0] + compute_seconds(&cost.replay);
+    double backward = compute_seconds(&cost.backward);
+    ret->hiding[0] = backward + compute_seconds(&cost.nested);
+    ret->hiding[1] = backward + compute_seconds(&cost.replay);
     ret->layer[0] = cost.backward;
     add_pass(&ret->layer[0], &cost.forward);
     ret->layer[1] = ret->layer[0];
+    add_pass(&ret->layer[0], &cost.nested);
     add_pass(&ret->layer[1], &cost.replay);
 }
 
