@@ -95,21 +95,38 @@ static void print_run(const struct stage_run *run, FILE *out)
         text_wrap("", run->note, 2, out);
 }
 
+static double own_tflops(const struct stage_run *run)
+{
+    return run->prediction->time.model_flops_per_second_per_gpu / tera;
+}
+
+static double whole_tflops(const struct stage_run *run)
+{
+    return own_tflops(run) * run->adjusted.seconds / run->adjusted.whole_seconds;
+}
+
+/* Of what was measured, the nearer end of a range. */
+static double share_off(const struct measured_range *range, double value)
+{
+    double off = range_distance(range, value);
+    return off / (off < 0 ? range->low : range->high);
+}
+
 static void print_speeds(const struct stages *stages, FILE *out)
 {
-    struct table table = { .columns = 4, .left = 1 };
-    table_cell(&table, "model TFLOP/s per GPU");
-    table_cell(&table, "rankfit");
-    table_cell(&table, "measured");
-    table_cell(&table, "off");
+    struct table table = { .columns = 6, .left = 1 };
+    static const char *const heads[] = { "model TFLOP/s per GPU", "rankfit",  "measured",
+                                         "off",                   "whole dn", "off" };
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        table_cell(&table, "%s", heads[i]);
     for (int i = 0; i < stages->run_count; i++) {
         const struct stage_run *run = &stages->run[i];
-        double own = run->prediction->time.model_flops_per_second_per_gpu / tera;
-        double off = range_distance(&run->tflops, own);
         table_cell(&table, "%s", run->name);
-        table_cell(&table, "%.1f", own);
+        table_cell(&table, "%.1f", own_tflops(run));
         cell_range(&table, &run->tflops, 1);
-        table_cell(&table, "%+.1f %%", 100 * off / (off < 0 ? run->tflops.low : run->tflops.high));
+        table_cell(&table, "%+.1f %%", 100 * share_off(&run->tflops, own_tflops(run)));
+        table_cell(&table, "%.1f", whole_tflops(run));
+        table_cell(&table, "%+.1f %%", 100 * share_off(&run->tflops, whole_tflops(run)));
     }
     (void)fputc('\n', out);
     table_print(&table, "speed", out);
@@ -182,9 +199,8 @@ static json_t *run_json(const struct stage_run *run)
                         bytes_json(-range_distance(&run->peak_bytes, shared)));
     json_object_set_new(ret, "unexplained_whole_bytes",
                         bytes_json(-range_distance(&run->peak_bytes, whole)));
-    json_object_set_new(
-        ret, "model_tflops_per_gpu",
-        json_real(run->prediction->time.model_flops_per_second_per_gpu / tera));
+    json_object_set_new(ret, "model_tflops_per_gpu", json_real(own_tflops(run)));
+    json_object_set_new(ret, "engine_whole_tflops_per_gpu", json_real(whole_tflops(run)));
     json_object_set_new(ret, "measured_tflops_per_gpu",
                         json_pack("[f, f]", run->tflops.low, run->tflops.high));
     if (run->note)

@@ -193,6 +193,40 @@ static void adjust_metric(const struct view *v, const struct prediction *predict
                    "communicators, context, modules, room that stays empty");
 }
 
+/* What the delta rule takes at the other ranks' tokens too: (cp - 1) times its own part. */
+static double whole_rule_seconds(const struct prediction *p)
+{
+    int cp = p->plan.choices.layout.cp;
+    return (cp - 1) * p->time.item_seconds[TIME_LINEAR_ATTENTION];
+}
+
+/* Projections of the other ranks, 2 (cp - 1) T (2Kd + 2Vd) bytes a layer and pass at the rate that
+ * gathers reach; forward, replay, and backward the sum of their gradients. */
+static double whole_gather_seconds(const struct prediction *p)
+{
+    const struct layout *l = &p->plan.choices.layout;
+    const struct hardware *h = &p->plan.hardware;
+    struct residency_shape shape;
+    int layers = 0;
+    working_shape(&p->input, 0, &shape);
+    for (int i = 0; i < p->plan.model.layers; i++)
+        layers += p->plan.model.layer_mixer[i] == MIXER_GDN;
+    double bytes = 2.0 * (l->cp - 1) * (double)shape.rows[ROWS_TOKENS] *
+                   (double)shape.width[WIDTH_DELTA_IN];
+    bool near = l->tp * l->cp <= h->domain_gpus;
+    double rate = near ? h->link_bytes_per_second * h->gather_efficiency
+                       : h->network_bytes_per_second * h->network_efficiency;
+    return 3 * bytes / rate * layers / l->pp * l->micro_batches;
+}
+
+/* The bubble is a share of the step, so what stages do longer counts 1 / (1 - bubble) times. */
+static void adjust_seconds(const struct prediction *p, struct adjusted *ret)
+{
+    double more = whole_rule_seconds(p) + whole_gather_seconds(p);
+    ret->seconds = p->time.seconds;
+    ret->whole_seconds = ret->seconds + more / (1 - p->time.bubble_fraction);
+}
+
 static int check(const struct prediction *p, const struct rank_budget *rank, struct pos at,
                  struct diag_list *reterr)
 {
@@ -226,6 +260,7 @@ int engine_adjust(const struct prediction *prediction, const struct assumptions 
     adjust_gathered(&v, ret);
     adjust_gradients(&v, ret);
     adjust_layers(&v, ret);
+    adjust_seconds(prediction, ret);
     int64_t sum = (int64_t)ret->peak_bytes;
     for (int i = 0; i < ret->count; i++)
         sum += ret->step[i].bytes;

@@ -39,6 +39,7 @@ struct adjusted {
     struct adjustment step[ADJUSTMENTS_MAX];
     uint64_t shared_bytes; /* the sum: delta nets share the sequence */
     uint64_t whole_bytes;  /* every rank works at the whole sequence in delta nets */
+    double seconds, whole_seconds; /* of a step by engine rankfit; with whole sequences in them */
 };
 
 /* The plan's sharding says which engine: zero1 Megatron's distributed optimizer, fsdp FSDP2. The
