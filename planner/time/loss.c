@@ -17,12 +17,13 @@ static void head_init(const struct budget_input *in, struct head *ret)
     uint64_t vocab = vocab_rows(in);
     uint64_t tile = p->loss_tile_tokens > 0 ? (uint64_t)p->loss_tile_tokens : 1;
     bool strips = p->loss == LOSS_LINEAR_CE && p->vocab_strip > 0;
+    double shards = p->loss == LOSS_RING_DTP && p->vocab_group > 1 ? p->vocab_group : 1;
     *ret = (struct head){
         .tokens = (double)local_tokens(in),
         .hidden = (double)in->model->hidden,
         .vocab = (double)vocab,
         .tiles = (double)div_up(local_tokens(in), tile),
-        .strips = strips ? (double)div_up(vocab, (uint64_t)p->vocab_strip) : 1,
+        .strips = strips ? (double)div_up(vocab, (uint64_t)p->vocab_strip) : shards,
         .gradient_bytes = (double)dtype_bytes(p->grad_dtype),
     };
 }
@@ -87,6 +88,20 @@ static void in_strips(struct walk *w, const struct head *h)
     walk_moves(w, TIME_LOSS, h->tiles, 6 * h->tokens * h->hidden);
 }
 
+/* Shards of hidden x vocabulary / g go round g ranks: their weights for the log-sum-exp, then with
+ * their gradients. What the products do not hide. */
+static double circulation(const struct budget_input *in, const struct head *h, double products)
+{
+    const struct layout *l = &in->choices->layout;
+    int group = in->choices->primitives.vocab_group;
+    struct ranks ranks = { group, l->tp * l->cp };
+    double shard = h->hidden * h->vocab / group;
+    double round = send_seconds(in->hardware, ranks, 2 * shard) +
+                   send_seconds(in->hardware, ranks, (2 + h->gradient_bytes) * shard);
+    double left = (group - 1) * round - products;
+    return left > 0 ? left : 0;
+}
+
 void loss_cost(const struct budget_input *in, const struct machine *machine, struct pass *ret)
 {
     const struct primitives *p = &in->choices->primitives;
@@ -98,10 +113,12 @@ void loss_cost(const struct budget_input *in, const struct machine *machine, str
     walk_move(&w, TIME_LOSS, 4 * normed);
     if (p->loss == LOSS_FULL)
         whole(&w, &h, (double)dtype_bytes(p->logits_dtype));
-    else if (p->loss == LOSS_LINEAR_CE && p->vocab_strip > 0)
+    else if (h.strips > 1 || (p->loss == LOSS_LINEAR_CE && p->vocab_strip > 0))
         in_strips(&w, &h);
     else
         tiled(&w, &h);
     walk_move(&w, TIME_LOSS, 6 * normed);
     walk_end(&w);
+    if (p->loss == LOSS_RING_DTP && p->vocab_group > 1)
+        ret->item[TIME_EXPOSED_GATHER] += circulation(in, &h, ret->item[TIME_LOSS]);
 }

@@ -125,7 +125,7 @@ static void hardware_flops(const struct budget_input *in, struct model_flops *re
     }
     model_flops_per_token(in->model, in->seq_tokens, replayed, ret);
     ret->hardware -= left_out;
-    if (p->vocab_strip > 0)
+    if (p->vocab_strip > 0 || p->loss == LOSS_RING_DTP)
         ret->hardware += 2.0 * in->model->hidden * (double)in->model->vocab;
 }
 
