@@ -2,6 +2,7 @@
 #include "planner/budget/parts.h"
 
 #include "base/checked.h"
+#include "base/layout/trained.h"
 
 #include <limits.h>
 
@@ -79,6 +80,8 @@ void dispatch_init(const struct budget_input *in, uint64_t received, struct disp
     bool waits = p->wgrad_delay == WGRAD_DELAY_ALL || p->wgrad_delay > chunks;
     ret->chunks = chunks;
     ret->delay = waits ? chunks : p->wgrad_delay;
+    if (!has_component(trained_components(p), COMPONENT_EXPERTS))
+        ret->delay = 0; /* adapters' gradients wait for nothing */
     ret->overlaps = p->moe == MOE_CHUNKED && n > 1;
     ret->sent = sent_rows(in);
     ret->received = received;

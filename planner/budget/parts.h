@@ -24,6 +24,8 @@ struct unit {
 /* A layer's unit, tensor by tensor; the head's of its matrix and its norm. */
 struct unit trained_layer_unit(const struct budget_input *in, int layer);
 struct unit trained_head_unit(const struct budget_input *in, uint64_t matrix, uint64_t norm);
+/* Matrices of a mixer that read its normed input; each may have an adapter. */
+int mixer_input_matrices(const struct budget_input *in, enum mixer mixer);
 /* Whether no primitive makes state other than that of AdamW over all weights. */
 bool trains_plainly(const struct primitives *p);
 /* Bytes of a trained element: of its master weight; of one moment. */

@@ -116,6 +116,23 @@ struct unit trained_layer_unit(const struct budget_input *in, int layer)
     return ret;
 }
 
+int mixer_input_matrices(const struct budget_input *in, enum mixer mixer)
+{
+    int count = 0;
+    if (mixer_is_latent(mixer))
+        return 2; /* down projections, of queries or the queries themselves, and of keys */
+    for (int ffn = 0; ffn < FFN_COUNT && count == 0; ffn++) {
+        const struct layer_tensors *tensors = &in->sizes->tensors[mixer][ffn];
+        for (int i = 0; i < tensors->count; i++) {
+            const struct layer_tensor *t = &tensors->items[i];
+            bool mixes =
+                t->component == COMPONENT_ATTENTION || t->component == COMPONENT_LINEAR_ATTENTION;
+            count += mixes && t->matrix && t->tp_axis == 0;
+        }
+    }
+    return count;
+}
+
 struct unit trained_head_unit(const struct budget_input *in, uint64_t matrix, uint64_t norm)
 {
     const struct layout *l = &in->choices->layout;

@@ -2,6 +2,7 @@
 #include "planner/budget/parts.h"
 
 #include "base/checked.h"
+#include "base/layout/trained.h"
 
 #include <string.h>
 
@@ -124,6 +125,59 @@ static void ffn_widths(const struct model *m, int tp, int etp, uint64_t *width)
     width[WIDTH_DENSE_TWO] = parts * width[WIDTH_DENSE];
 }
 
+/* Components whose products' inputs backward reads: for gradients of weights or of adapters. */
+static unsigned read_components(const struct primitives *p)
+{
+    return trained_components(p) | adapted_components(p);
+}
+
+static bool mixer_is_idle(const struct primitives *p, enum mixer mixer)
+{
+    unsigned read = read_components(p);
+    if (mixer == MIXER_DSA && has_component(read, COMPONENT_INDEXER))
+        return false;
+    return !has_component(read, mixer_is_linear(mixer) ? COMPONENT_LINEAR_ATTENTION
+                                                       : COMPONENT_ATTENTION);
+}
+
+static unsigned idle_conditions(const struct primitives *p)
+{
+    unsigned read = read_components(p), when = p->lora_rank > 0 ? WHEN_ADAPTERS : 0;
+    when |= has_component(read, COMPONENT_DENSE_MLP) ? 0 : WHEN_IDLE_DENSE;
+    when |= has_component(read, COMPONENT_SHARED_EXPERT) ? 0 : WHEN_IDLE_SHARED;
+    return when | (has_component(read, COMPONENT_EXPERTS) ? 0 : WHEN_IDLE_EXPERTS);
+}
+
+/* Ranks of the adapters of a component's matrices; 0: it has none. */
+static uint64_t adapter_width(const struct primitives *p, enum component component, int matrices)
+{
+    if (!has_component(adapted_components(p), component))
+        return 0;
+    return mul_sat((uint64_t)p->lora_rank, (uint64_t)matrices);
+}
+
+static void ffn_adapter_widths(const struct model *m, const struct primitives *p, uint64_t *width)
+{
+    int up = m->mlp_ungated ? 1 : 2;
+    width[WIDTH_ADAPTER_DENSE_UP] = adapter_width(p, COMPONENT_DENSE_MLP, up);
+    width[WIDTH_ADAPTER_DENSE] = adapter_width(p, COMPONENT_DENSE_MLP, 1);
+    width[WIDTH_ADAPTER_SHARED_UP] = adapter_width(p, COMPONENT_SHARED_EXPERT, up);
+    width[WIDTH_ADAPTER_SHARED] = adapter_width(p, COMPONENT_SHARED_EXPERT, 1);
+    width[WIDTH_ADAPTER_EXPERT_UP] = adapter_width(p, COMPONENT_EXPERTS, up);
+    width[WIDTH_ADAPTER_EXPERT] = adapter_width(p, COMPONENT_EXPERTS, 1);
+}
+
+static void mixer_adapter_widths(const struct budget_input *in, enum mixer mixer, uint64_t *width)
+{
+    const struct primitives *p = &in->choices->primitives;
+    enum component component =
+        mixer_is_linear(mixer) ? COMPONENT_LINEAR_ATTENTION : COMPONENT_ATTENTION;
+    if (p->lora_rank == 0 || mixer == MIXER_NONE)
+        return;
+    width[WIDTH_ADAPTER_IN] = adapter_width(p, component, mixer_input_matrices(in, mixer));
+    width[WIDTH_ADAPTER_OUT] = adapter_width(p, component, 1);
+}
+
 static unsigned conditions(const struct budget_input *in)
 {
     const struct model *m = in->model;
@@ -134,6 +188,7 @@ static unsigned conditions(const struct budget_input *in)
     when |= m->moe.shared_width > 0 ? WHEN_SHARED : 0;
     when |= m->moe.shared_width > 0 && m->moe.shared_gate ? WHEN_SHARED_GATE : 0;
     bool gathers = l->cp > 1 && in->choices->primitives.context == CONTEXT_ALLGATHER_KV;
+    when |= idle_conditions(&in->choices->primitives);
     return when | (gathers ? WHEN_GATHER_KV : 0);
 }
 
@@ -162,6 +217,7 @@ void working_shape(const struct budget_input *in, uint64_t received, struct resi
     index_widths(in, true, ret->width);
     state_widths(in, l->tp, ret->width);
     ffn_widths(in->model, l->tp, l->etp, ret->width);
+    ffn_adapter_widths(in->model, &in->choices->primitives, ret->width);
     ret->when = conditions(in);
 }
 
@@ -171,8 +227,10 @@ void working_shape_mixer(const struct budget_input *in, enum mixer mixer,
     struct context_bytes context;
     context_bytes(in, mixer, &context);
     index_widths(in, mixer != MIXER_DSA_SHARED, shape->width);
-    shape->when =
-        mixer == MIXER_NONE ? shape->when | WHEN_ALONE : shape->when & ~(unsigned)WHEN_ALONE;
+    shape->when &= ~(unsigned)(WHEN_ALONE | WHEN_IDLE_MIXER);
+    shape->when |= mixer == MIXER_NONE ? WHEN_ALONE : 0;
+    shape->when |= mixer_is_idle(&in->choices->primitives, mixer) ? WHEN_IDLE_MIXER : 0;
+    mixer_adapter_widths(in, mixer, shape->width);
     shape->width[WIDTH_CONTEXT_FORWARD] = context.forward;
     shape->width[WIDTH_CONTEXT_BACKWARD] = context.backward;
     shape->width[WIDTH_ATTENTION_WORKSPACE] = context.workspace;

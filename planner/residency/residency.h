@@ -84,8 +84,16 @@ enum width {
     WIDTH_MAMBA_CHANNELS,
     WIDTH_MAMBA_INNER,
     WIDTH_MAMBA_HEADS,
-    WIDTH_MAMBA_TILE,       /* a token's products with its chunk, a group */
-    WIDTH_MAMBA_STATES,     /* elements, of all chunks */
+    WIDTH_MAMBA_TILE,   /* a token's products with its chunk, a group */
+    WIDTH_MAMBA_STATES, /* elements, of all chunks */
+    WIDTH_ADAPTER_IN,   /* ranks of adapters, 0: none; of all matrices that read a mixer's input */
+    WIDTH_ADAPTER_OUT,
+    WIDTH_ADAPTER_DENSE_UP, /* of gate and up */
+    WIDTH_ADAPTER_DENSE,
+    WIDTH_ADAPTER_SHARED_UP,
+    WIDTH_ADAPTER_SHARED,
+    WIDTH_ADAPTER_EXPERT_UP,
+    WIDTH_ADAPTER_EXPERT,
     WIDTH_CONTEXT_FORWARD,  /* bytes that context parallelism adds at attention, forward */
     WIDTH_CONTEXT_BACKWARD, /* the same, backward */
     WIDTH_ATTENTION_WORKSPACE,
@@ -102,7 +110,13 @@ enum {
     WHEN_GATHER_KV = 1 << 5, /* keys and values of the context group are gathered */
     WHEN_REPLAY = 1 << 6,    /* set by the evaluation: the mode is RESIDENCY_REPLAY */
     WHEN_ALONE = 1 << 7,     /* no mixer before the feed-forward half: x1 is the checkpoint */
-    WHEN_SAVED = 1 << 8      /* set by the evaluation: what is kept is saved from the forward */
+    WHEN_SAVED = 1 << 8,     /* set by the evaluation: what is kept is saved from the forward */
+    /* Weights without gradients and adapters: backward does not read what their products read. */
+    WHEN_IDLE_MIXER = 1 << 9,
+    WHEN_IDLE_DENSE = 1 << 10,
+    WHEN_IDLE_SHARED = 1 << 11,
+    WHEN_IDLE_EXPERTS = 1 << 12,
+    WHEN_ADAPTERS = 1 << 13 /* low-rank adapters somewhere */
 };
 
 /* One tensor: alive from step `made` to step `last`, both included. */

@@ -88,6 +88,8 @@ struct layer_shape {
     int chunks;
     unsigned when;
     bool local; /* attention over a window or a chunk of its own */
+    unsigned trained, adapted; /* bit i: component i */
+    double rank;               /* of adapters */
 };
 void layer_shape_init(const struct budget_input *in, const struct machine *machine,
                       const struct residency_shape *shape, uint64_t received,
@@ -97,6 +99,24 @@ static inline double width_of(const struct layer_shape *s, enum width width)
 {
     return (double)s->shape->width[width];
 }
+
+/* weight.c - what trained weights and adapters add beside x W and its dx. Experts' operate on the
+ * rows received, a call for each expert and chunk. */
+/* The gradient [m, n] of a component's weight over k rows, added to. */
+void weight_gradient(struct walk *w, const struct layer_shape *s, enum component component,
+                     double m, double n, double k);
+void expert_gradient(struct walk *w, const struct layer_shape *s, double n, double k);
+/* Of `parts` matrices that read the same input and write `out` elements together. */
+void adapter_forward(struct walk *w, const struct layer_shape *s, enum component component,
+                     double rows, double in, double out, int parts);
+void adapter_backward(struct walk *w, const struct layer_shape *s, enum component component,
+                      double rows, double in, double out, int parts);
+void expert_adapter_forward(struct walk *w, const struct layer_shape *s, double in, double out,
+                            int parts);
+void expert_adapter_backward(struct walk *w, const struct layer_shape *s, double in, double out,
+                             int parts);
+/* Whether backward reads what the component's products read: for a gradient or an adapter. */
+bool inputs_are_read(const struct layer_shape *s, enum component component);
 
 /* mixer.c and ffn.c: the two halves. replay: the forward again, up to the last tensor that backward
  * needs. */

@@ -2,6 +2,8 @@
  * the shared expert (m12 to m14, s1 to s4) of ARCHITECTURE.md. */
 #include "planner/time/cost.h"
 
+#include "base/layout/trained.h"
+
 static void move(struct walk *w, double bytes)
 {
     walk_move(w, TIME_ELEMENTWISE, bytes);
@@ -24,42 +26,71 @@ static void norm(struct walk *w, const struct layer_shape *s)
 }
 
 /* The gradients of x W: dW, added to, and dx. */
-static void product_backward(struct walk *w, const struct layer_shape *s, double in, double out,
-                             double dx_bytes)
+static void product_backward(struct walk *w, const struct layer_shape *s, enum component component,
+                             double in, double out, double dx_bytes)
 {
-    product(w, out, in, s->tokens, 2 * s->gradient_bytes);
+    weight_gradient(w, s, component, out, in, s->tokens);
     product(w, s->tokens, in, out, dx_bytes);
+}
+
+/* Gate and up, or up alone. */
+static int up_matrices(const struct layer_shape *s)
+{
+    return s->in->model->mlp_ungated ? 1 : 2;
+}
+
+/* A dense MLP's or a shared expert's adapters: gate and up; down. */
+static void up_adapter(struct walk *w, const struct layer_shape *s, enum component component,
+                       double width, bool backward)
+{
+    (backward ? adapter_backward : adapter_forward)(w, s, component, s->tokens, s->hidden, width,
+                                                    up_matrices(s));
+}
+
+static void down_adapter(struct walk *w, const struct layer_shape *s, enum component component,
+                         double width, bool backward)
+{
+    (backward ? adapter_backward : adapter_forward)(w, s, component, s->tokens, width, s->hidden,
+                                                    1);
 }
 
 /* d1 to d4; a replay ends with d2. */
 static void dense_forward(struct walk *w, const struct layer_shape *s, bool replay)
 {
-    double width = width_of(s, WIDTH_DENSE);
+    double width = width_of(s, WIDTH_DENSE), two = width_of(s, WIDTH_DENSE_TWO);
     norm(w, s);
-    product(w, s->tokens, width_of(s, WIDTH_DENSE_TWO), s->hidden, 2);
+    product(w, s->tokens, two, s->hidden, 2);
+    up_adapter(w, s, COMPONENT_DENSE_MLP, two, false);
     if (replay)
         return;
     move(w, 6 * s->tokens * width);
     norm(w, s); /* the residual is copied: as many bytes */
     product(w, s->tokens, s->hidden, width, 4);
+    down_adapter(w, s, COMPONENT_DENSE_MLP, width, false);
 }
 
 static void dense_backward(struct walk *w, const struct layer_shape *s)
 {
-    double width = width_of(s, WIDTH_DENSE);
-    move(w, 6 * s->tokens * width);
-    product_backward(w, s, width, s->hidden, 2);
+    double width = width_of(s, WIDTH_DENSE), two = width_of(s, WIDTH_DENSE_TWO);
+    bool reads = inputs_are_read(s, COMPONENT_DENSE_MLP);
+    if (reads)
+        move(w, 6 * s->tokens * width);
+    product_backward(w, s, COMPONENT_DENSE_MLP, width, s->hidden, 2);
+    down_adapter(w, s, COMPONENT_DENSE_MLP, width, true);
     move(w, 10 * s->tokens * width);
-    norm(w, s);
-    product_backward(w, s, s->hidden, width_of(s, WIDTH_DENSE_TWO), 2);
+    if (reads)
+        norm(w, s);
+    product_backward(w, s, COMPONENT_DENSE_MLP, s->hidden, two, 2);
+    up_adapter(w, s, COMPONENT_DENSE_MLP, two, true);
     move(w, 8 * s->normed * s->hidden);
 }
 
 /* m12 to m14; a replay ends with m12 and the scalar gate. */
 static void shared_forward(struct walk *w, const struct layer_shape *s, bool replay)
 {
-    double width = width_of(s, WIDTH_SHARED);
-    product(w, s->tokens, width_of(s, WIDTH_SHARED_TWO), s->hidden, 2);
+    double width = width_of(s, WIDTH_SHARED), two = width_of(s, WIDTH_SHARED_TWO);
+    product(w, s->tokens, two, s->hidden, 2);
+    up_adapter(w, s, COMPONENT_SHARED_EXPERT, two, false);
     if (s->when & WHEN_SHARED_GATE) {
         product(w, s->tokens, 1, s->hidden, 4);
         move(w, 8 * s->tokens);
@@ -68,20 +99,24 @@ static void shared_forward(struct walk *w, const struct layer_shape *s, bool rep
         return;
     move(w, 6 * s->tokens * width);
     product(w, s->tokens, s->hidden, width, 4);
+    down_adapter(w, s, COMPONENT_SHARED_EXPERT, width, false);
 }
 
 /* s1 to s4 */
 static void shared_backward(struct walk *w, const struct layer_shape *s)
 {
-    double width = width_of(s, WIDTH_SHARED);
+    double width = width_of(s, WIDTH_SHARED), two = width_of(s, WIDTH_SHARED_TWO);
     norm(w, s);
-    move(w, 6 * s->tokens * width);
-    product_backward(w, s, width, s->hidden, 2);
+    if (inputs_are_read(s, COMPONENT_SHARED_EXPERT))
+        move(w, 6 * s->tokens * width);
+    product_backward(w, s, COMPONENT_SHARED_EXPERT, width, s->hidden, 2);
+    down_adapter(w, s, COMPONENT_SHARED_EXPERT, width, true);
     move(w, 10 * s->tokens * width);
-    product_backward(w, s, s->hidden, width_of(s, WIDTH_SHARED_TWO), 2);
+    product_backward(w, s, COMPONENT_SHARED_EXPERT, s->hidden, two, 2);
+    up_adapter(w, s, COMPONENT_SHARED_EXPERT, two, true);
     if (s->when & WHEN_SHARED_GATE) {
         move(w, 12 * s->tokens);
-        product_backward(w, s, s->hidden, 1, 4);
+        product_backward(w, s, COMPONENT_SHARED_EXPERT, s->hidden, 1, 4);
     }
 }
 
@@ -116,14 +151,17 @@ static void from_experts(struct walk *w, const struct layer_shape *s, double bas
 static void experts_forward(struct walk *w, const struct layer_shape *s, bool replay)
 {
     double width = width_of(s, WIDTH_EXPERT), calls = s->experts * s->chunks;
+    double two = width_of(s, WIDTH_GATE_UP), routed = width_of(s, WIDTH_ROUTED);
     norm(w, s);
     route(w, s);
     to_experts(w, s);
-    walk_experts(w, calls, s->received, width_of(s, WIDTH_GATE_UP), width_of(s, WIDTH_ROUTED), 2);
+    walk_experts(w, calls, s->received, two, routed, 2);
+    expert_adapter_forward(w, s, routed, two, up_matrices(s));
     if (replay)
         return;
     moves(w, s, 6 * s->received * width);
-    walk_experts(w, calls, s->received, width_of(s, WIDTH_ROUTED), width, 2);
+    walk_experts(w, calls, s->received, routed, width, 2);
+    expert_adapter_forward(w, s, width, routed, 1);
     from_experts(w, s, 2);
 }
 
@@ -131,35 +169,54 @@ static void experts_forward(struct walk *w, const struct layer_shape *s, bool re
 static void router_backward(struct walk *w, const struct layer_shape *s)
 {
     double experts = width_of(s, WIDTH_EXPERTS);
-    if (!(s->when & WHEN_SHARED))
+    if (!(s->when & WHEN_SHARED) && inputs_are_read(s, COMPONENT_ROUTER))
         norm(w, s);
     move(w, 8 * s->normed * experts);
-    product(w, experts, s->hidden, s->normed, 2 * s->gradient_bytes);
+    weight_gradient(w, s, COMPONENT_ROUTER, experts, s->hidden, s->normed);
     product(w, s->normed, s->hidden, experts, 4);
     move(w, 8 * s->normed * s->hidden);
 }
 
 static void experts_backward(struct walk *w, const struct layer_shape *s)
 {
-    double width = width_of(s, WIDTH_EXPERT), calls = s->experts * s->chunks;
-    double rows = s->received, added = 2 * s->gradient_bytes;
+    double width = width_of(s, WIDTH_EXPERT), calls = s->experts * s->chunks, rows = s->received;
+    double two = width_of(s, WIDTH_GATE_UP), routed = width_of(s, WIDTH_ROUTED);
     to_experts(w, s);
-    moves(w, s, 6 * rows * width);
-    walk_experts(w, calls, rows, width_of(s, WIDTH_ROUTED), width, added);
-    walk_experts(w, calls, rows, width_of(s, WIDTH_ROUTED), width, 2);
+    if (inputs_are_read(s, COMPONENT_EXPERTS))
+        moves(w, s, 6 * rows * width);
+    expert_gradient(w, s, routed, width);
+    walk_experts(w, calls, rows, routed, width, 2);
+    expert_adapter_backward(w, s, width, routed, 1);
     moves(w, s, 10 * rows * width);
-    walk_experts(w, calls, rows, width_of(s, WIDTH_GATE_UP), width_of(s, WIDTH_ROUTED), added);
-    walk_experts(w, calls, rows, width_of(s, WIDTH_GATE_UP), width_of(s, WIDTH_ROUTED), 2);
+    expert_gradient(w, s, two, routed);
+    walk_experts(w, calls, rows, two, routed, 2);
+    expert_adapter_backward(w, s, routed, two, up_matrices(s));
     from_experts(w, s, s->when & WHEN_SHARED ? 2 : 1);
     router_backward(w, s);
 }
 
-/* Into the experts' latent and out of it, where they have one; backward twice as much. */
-static void latent_products(struct walk *w, const struct layer_shape *s, int times)
+/* Into the experts' latent and out of it, where they have one. */
+static void latents_forward(struct walk *w, const struct layer_shape *s)
 {
     double latent = width_of(s, WIDTH_EXPERT_LATENT);
-    for (int i = 0; i < 2 * times && latent > 0; i++)
+    if (latent <= 0)
+        return;
+    product(w, s->normed, latent, s->hidden, 2);
+    product(w, s->normed, latent, s->hidden, 2);
+    adapter_forward(w, s, COMPONENT_EXPERTS, s->normed, s->hidden, latent, 1);
+    adapter_forward(w, s, COMPONENT_EXPERTS, s->normed, latent, s->hidden, 1);
+}
+
+static void latents_backward(struct walk *w, const struct layer_shape *s)
+{
+    double latent = width_of(s, WIDTH_EXPERT_LATENT);
+    int products = has_component(s->trained, COMPONENT_EXPERTS) ? 4 : 2;
+    for (int i = 0; i < products && latent > 0; i++)
         product(w, s->normed, latent, s->hidden, 2);
+    if (latent <= 0)
+        return;
+    adapter_backward(w, s, COMPONENT_EXPERTS, s->normed, s->hidden, latent, 1);
+    adapter_backward(w, s, COMPONENT_EXPERTS, s->normed, latent, s->hidden, 1);
 }
 
 void ffn_forward(struct walk *w, const struct layer_shape *s, enum ffn ffn, bool replay)
@@ -168,7 +225,7 @@ void ffn_forward(struct walk *w, const struct layer_shape *s, enum ffn ffn, bool
         dense_forward(w, s, replay);
     if (ffn != FFN_MOE)
         return;
-    latent_products(w, s, 1);
+    latents_forward(w, s);
     experts_forward(w, s, replay);
     if (s->when & WHEN_SHARED)
         shared_forward(w, s, replay);
@@ -180,7 +237,7 @@ void ffn_backward(struct walk *w, const struct layer_shape *s, enum ffn ffn)
         dense_backward(w, s);
     if (ffn != FFN_MOE)
         return;
-    latent_products(w, s, 2);
+    latents_backward(w, s);
     if (s->when & WHEN_SHARED)
         shared_backward(w, s);
     experts_backward(w, s);

@@ -37,11 +37,37 @@ static void product(struct walk *w, double m, double n, double k, double c_bytes
 }
 
 /* dW, added to, and dx of x W with W [out, in]. */
-static void product_backward(struct walk *w, const struct layer_shape *s, double tokens, double in,
-                             double out)
+static void product_backward(struct walk *w, const struct layer_shape *s, enum component component,
+                             double tokens, double in, double out)
 {
-    product(w, out, in, tokens, 2 * s->gradient_bytes);
+    weight_gradient(w, s, component, out, in, tokens);
     product(w, tokens, in, out, 2);
+}
+
+static void gradients(struct walk *w, const struct layer_shape *s, double tokens, double in,
+                      double out)
+{
+    product_backward(w, s, COMPONENT_ATTENTION, tokens, in, out);
+}
+
+/* What queries are made of. */
+static double query_input(const struct layer_shape *s, const struct sizes *z)
+{
+    return z->query_latent > 0 ? z->query_latent : s->hidden;
+}
+
+/* Adapters of the down projections, of queries, of the expansion (absorbed or not), of the output.
+ */
+static void adapters(struct walk *w, const struct layer_shape *s, const struct sizes *z,
+                     double expanded, bool backward)
+{
+    void (*pass)(struct walk *, const struct layer_shape *, enum component, double, double, double,
+                 int) = backward ? adapter_backward : adapter_forward;
+    double down = z->query_latent + z->latent + z->rope;
+    pass(w, s, COMPONENT_ATTENTION, s->tokens, s->hidden, down, z->query_latent > 0 ? 2 : 1);
+    pass(w, s, COMPONENT_ATTENTION, s->tokens, query_input(s, z), z->query, 1);
+    pass(w, s, COMPONENT_ATTENTION, expanded, z->latent, width_of(s, WIDTH_EXPANDED), 1);
+    pass(w, s, COMPONENT_ATTENTION, s->tokens, z->heads * z->value, s->hidden, 1);
 }
 
 /* Mean keys of a causal query, of at most `most` (0: any). */
@@ -56,16 +82,16 @@ static void down_and_queries(struct walk *w, const struct layer_shape *s, const 
     move(w, 4 * s->normed * s->hidden);
     product(w, s->tokens, z->query_latent + z->latent + z->rope, s->hidden, 2);
     move(w, 4 * s->tokens * (z->query_latent + z->latent));
-    product(w, s->tokens, z->query, z->query_latent > 0 ? z->query_latent : s->hidden, 2);
+    product(w, s->tokens, z->query, query_input(s, z), 2);
 }
 
 static void down_and_queries_back(struct walk *w, const struct layer_shape *s,
                                   const struct sizes *z)
 {
-    product_backward(w, s, s->tokens, z->query_latent > 0 ? z->query_latent : s->hidden, z->query);
+    gradients(w, s, s->tokens, query_input(s, z), z->query);
     move(w, 10 * s->tokens * (z->query_latent + z->latent));
     move(w, 4 * s->normed * s->hidden);
-    product_backward(w, s, s->tokens, s->hidden, z->query_latent + z->latent + z->rope);
+    gradients(w, s, s->tokens, s->hidden, z->query_latent + z->latent + z->rope);
     move(w, 8 * s->normed * s->hidden);
 }
 
@@ -80,19 +106,21 @@ static void expanded_forward(struct walk *w, const struct layer_shape *s, const 
     walk_run(w, TIME_ATTENTION, 1, flops * s->machine->attention_flop);
     move(w, 4 * s->normed * s->hidden);
     product(w, s->tokens, s->hidden, z->heads * z->value, 4);
+    adapters(w, s, z, z->expanded, false);
 }
 
 static void expanded_back(struct walk *w, const struct layer_shape *s, const struct sizes *z)
 {
     double flops =
         2 * s->tokens * (z->query + z->heads * z->value) * mean_keys((double)s->in->seq_tokens, 0);
-    product_backward(w, s, s->tokens, z->heads * z->value, s->hidden);
+    gradients(w, s, s->tokens, z->heads * z->value, s->hidden);
     if (s->when & WHEN_GATHER_KV)
         product(w, z->expanded, width_of(s, WIDTH_EXPANDED), z->latent, 2);
     move(w, 4 * s->tokens * z->query + 4 * z->expanded * z->query);
     walk_run(w, TIME_ATTENTION, 1, attention_backward * flops * s->machine->attention_back);
-    product_backward(w, s, z->expanded, z->latent, width_of(s, WIDTH_EXPANDED));
+    gradients(w, s, z->expanded, z->latent, width_of(s, WIDTH_EXPANDED));
     down_and_queries_back(w, s, z);
+    adapters(w, s, z, z->expanded, true);
 }
 
 /* Scores of every key, a head at a time in the width of its key; then the largest are chosen from
@@ -120,8 +148,8 @@ static void index_back(struct walk *w, const struct layer_shape *s)
     walk_run(w, TIME_ATTENTION, 1,
              attention_backward * 2 * s->tokens * query * keys * s->machine->attention_back);
     move(w, 10 * s->tokens * (query + x->dim));
-    product_backward(w, s, s->tokens, input, query);
-    product_backward(w, s, s->tokens, s->hidden, x->dim + x->heads);
+    product_backward(w, s, COMPONENT_INDEXER, s->tokens, input, query);
+    product_backward(w, s, COMPONENT_INDEXER, s->tokens, s->hidden, x->dim + x->heads);
 }
 
 /* Absorbed queries against chosen latents: 2 x heads x (2 latent + rope) a key. */
@@ -142,21 +170,23 @@ static void sparse_forward(struct walk *w, const struct layer_shape *s, const st
     product(w, s->tokens * z->heads, z->value, z->latent, 2);
     move(w, 4 * s->normed * s->hidden);
     product(w, s->tokens, s->hidden, z->heads * z->value, 4);
+    adapters(w, s, z, s->tokens, false);
 }
 
 static void sparse_back(struct walk *w, const struct layer_shape *s, const struct sizes *z,
                         bool own)
 {
     product(w, s->tokens * z->heads, z->value, z->latent, 2);
-    product_backward(w, s, s->tokens, z->heads * z->value, s->hidden);
-    product_backward(w, s, s->tokens * z->heads, z->latent, z->value);
+    gradients(w, s, s->tokens, z->heads * z->value, s->hidden);
+    gradients(w, s, s->tokens * z->heads, z->latent, z->value);
     product(w, s->tokens * z->heads, z->latent, z->nope, 2);
     walk_run(w, TIME_ATTENTION, 1,
              attention_backward * sparse_flops(s, z) * s->machine->attention_back);
-    product_backward(w, s, s->tokens * z->heads, z->nope, z->latent);
+    gradients(w, s, s->tokens * z->heads, z->nope, z->latent);
     if (own)
         index_back(w, s);
     down_and_queries_back(w, s, z);
+    adapters(w, s, z, s->tokens, true);
 }
 
 void latent_forward(struct walk *w, const struct layer_shape *s, enum mixer mixer)

@@ -4,11 +4,13 @@
 #include "planner/time/cost.h"
 
 #include "base/checked.h"
+#include "base/layout/trained.h"
 
 struct head {
     double tokens, hidden, vocab; /* vocab: this rank's */
     double tiles, strips;         /* strips: of one tile's vocabulary */
     double gradient_bytes;        /* of an element of the weight's gradient */
+    bool trained;                 /* whether the weight has one */
 };
 
 static void head_init(const struct budget_input *in, struct head *ret)
@@ -25,6 +27,8 @@ static void head_init(const struct budget_input *in, struct head *ret)
         .tiles = (double)div_up(local_tokens(in), tile),
         .strips = strips ? (double)div_up(vocab, (uint64_t)p->vocab_strip) : shards,
         .gradient_bytes = (double)dtype_bytes(p->grad_dtype),
+        .trained = has_component(trained_components(p),
+                                 in->model->tied ? COMPONENT_EMBEDDING : COMPONENT_HEAD),
     };
 }
 
@@ -47,6 +51,8 @@ static void backward(struct walk *w, const struct head *h, double sums)
     double t = h->tokens, weight = h->hidden * h->vocab, calls = h->tiles * h->strips;
     double gradient = 2 * t * h->vocab;
     products(w, h, calls, gradient + 2 * h->tiles * weight + sums * h->strips * t * h->hidden);
+    if (!h->trained)
+        return;
     products(w, h, calls,
              gradient + 2 * h->strips * t * h->hidden + 2 * h->gradient_bytes * h->tiles * weight);
 }

@@ -3,9 +3,13 @@
  * write. */
 #include "planner/time/cost.h"
 
+#include "base/layout/trained.h"
+
 /* Backward of flash attention and of the chunked delta rule, in forwards. 2.5: the scores and four
  * products of their gradients against two. 2.7: public GB200 timings, 4.74 - 1.27 over 1.27 ms. */
 static const double attention_backward = 2.5, delta_backward = 2.7;
+
+enum { QKV_MATRICES = 3 };
 
 enum { DELTA_REFERENCE = 32 * 128 * 128 }; /* state of the hardware file's timing */
 
@@ -40,6 +44,9 @@ void layer_shape_init(const struct budget_input *in, const struct machine *machi
         .attention_flops = attention_flops(in, shape),
         .chunks = d.chunks,
         .when = shape->when,
+        .trained = trained_components(&in->choices->primitives),
+        .adapted = adapted_components(&in->choices->primitives),
+        .rank = in->choices->primitives.lora_rank,
     };
 }
 
@@ -65,6 +72,7 @@ static void attention_forward(struct walk *w, const struct layer_shape *s)
     double query = width_of(s, WIDTH_QUERY), qkv = width_of(s, WIDTH_QKV);
     walk_move(w, TIME_ELEMENTWISE, 4 * s->normed * s->hidden);
     walk_product(w, TIME_MATMUL, s->tokens, qkv, s->hidden, 2);
+    adapter_forward(w, s, COMPONENT_ATTENTION, s->tokens, s->hidden, qkv, QKV_MATRICES);
     if (s->in->model->gqa.qkv_bias)
         walk_move(w, TIME_ELEMENTWISE, 4 * s->tokens * qkv);
     rotate(w, s);
@@ -74,6 +82,7 @@ static void attention_forward(struct walk *w, const struct layer_shape *s)
         walk_move(w, TIME_ELEMENTWISE, 6 * s->tokens * query);
     walk_move(w, TIME_ELEMENTWISE, 4 * s->normed * s->hidden);
     walk_product(w, TIME_MATMUL, s->tokens, s->hidden, query, 4);
+    adapter_forward(w, s, COMPONENT_ATTENTION, s->tokens, query, s->hidden, 1);
 }
 
 /* c5 with gathered keys: fp32 sums zeroed, and rounded when they are home. */
@@ -98,10 +107,12 @@ static double backward_flops(const struct layer_shape *s)
 static void attention_back(struct walk *w, const struct layer_shape *s)
 {
     double query = width_of(s, WIDTH_QUERY), qkv = width_of(s, WIDTH_QKV), t = s->tokens;
-    if (s->when & WHEN_GATE)
+    bool reads = inputs_are_read(s, COMPONENT_ATTENTION);
+    if ((s->when & WHEN_GATE) && reads)
         walk_move(w, TIME_ELEMENTWISE, 6 * t * query);
-    walk_product(w, TIME_MATMUL, s->hidden, query, t, 2 * s->gradient_bytes);
+    weight_gradient(w, s, COMPONENT_ATTENTION, s->hidden, query, t);
     walk_product(w, TIME_MATMUL, t, query, s->hidden, 2);
+    adapter_backward(w, s, COMPONENT_ATTENTION, t, query, s->hidden, 1);
     if (s->when & WHEN_GATE)
         walk_move(w, TIME_ELEMENTWISE, 10 * t * query);
     rotate(w, s);
@@ -113,11 +124,13 @@ static void attention_back(struct walk *w, const struct layer_shape *s)
     if (s->when & WHEN_GATHER_KV)
         gathered_gradients(w, s);
     walk_move(w, TIME_ELEMENTWISE, 6 * t * (query + width_of(s, WIDTH_KEY)));
-    walk_move(w, TIME_ELEMENTWISE, 4 * s->normed * s->hidden);
-    walk_product(w, TIME_MATMUL, qkv, s->hidden, t, 2 * s->gradient_bytes);
-    if (s->in->model->gqa.qkv_bias)
+    if (reads)
+        walk_move(w, TIME_ELEMENTWISE, 4 * s->normed * s->hidden);
+    weight_gradient(w, s, COMPONENT_ATTENTION, qkv, s->hidden, t);
+    if (s->in->model->gqa.qkv_bias && has_component(s->trained, COMPONENT_ATTENTION))
         walk_move(w, TIME_ELEMENTWISE, 2 * t * qkv);
     walk_product(w, TIME_MATMUL, t, s->hidden, qkv, 2);
+    adapter_backward(w, s, COMPONENT_ATTENTION, t, s->hidden, qkv, QKV_MATRICES);
     walk_move(w, TIME_ELEMENTWISE, 8 * s->normed * s->hidden);
 }
 
@@ -134,28 +147,37 @@ static void delta_forward(struct walk *w, const struct layer_shape *s)
     double value = width_of(s, WIDTH_DELTA_VALUE), conv = width_of(s, WIDTH_DELTA_CONV);
     walk_move(w, TIME_ELEMENTWISE, 4 * s->normed * s->hidden);
     walk_product(w, TIME_MATMUL, s->tokens, in, s->hidden, 2);
+    adapter_forward(w, s, COMPONENT_LINEAR_ATTENTION, s->tokens, s->hidden, in,
+                    mixer_input_matrices(s->in, MIXER_GDN));
     walk_move(w, TIME_ELEMENTWISE, 4 * s->tokens * conv);
     walk_move(w, TIME_ELEMENTWISE, 12 * s->tokens * width_of(s, WIDTH_DELTA_HEADS));
     walk_run(w, TIME_LINEAR_ATTENTION, 1, delta_seconds(s));
     walk_move(w, TIME_ELEMENTWISE, 6 * s->tokens * value);
     walk_move(w, TIME_ELEMENTWISE, 4 * s->normed * s->hidden);
     walk_product(w, TIME_MATMUL, s->tokens, s->hidden, value, 4);
+    adapter_forward(w, s, COMPONENT_LINEAR_ATTENTION, s->tokens, value, s->hidden, 1);
 }
 
 static void delta_back(struct walk *w, const struct layer_shape *s)
 {
     double in = width_of(s, WIDTH_DELTA_IN) + 2 * width_of(s, WIDTH_DELTA_HEADS), t = s->tokens;
     double value = width_of(s, WIDTH_DELTA_VALUE), conv = width_of(s, WIDTH_DELTA_CONV);
-    walk_move(w, TIME_ELEMENTWISE, 6 * t * value);
-    walk_product(w, TIME_MATMUL, s->hidden, value, t, 2 * s->gradient_bytes);
+    bool reads = inputs_are_read(s, COMPONENT_LINEAR_ATTENTION);
+    if (reads)
+        walk_move(w, TIME_ELEMENTWISE, 6 * t * value);
+    weight_gradient(w, s, COMPONENT_LINEAR_ATTENTION, s->hidden, value, t);
     walk_product(w, TIME_MATMUL, t, value, s->hidden, 2);
+    adapter_backward(w, s, COMPONENT_LINEAR_ATTENTION, t, value, s->hidden, 1);
     walk_move(w, TIME_ELEMENTWISE, 10 * t * value);
     walk_move(w, TIME_ELEMENTWISE, 4 * t * conv);
     walk_run(w, TIME_LINEAR_ATTENTION, 1, delta_backward * delta_seconds(s));
     walk_move(w, TIME_ELEMENTWISE, 6 * t * conv);
-    walk_move(w, TIME_ELEMENTWISE, 4 * s->normed * s->hidden);
-    walk_product(w, TIME_MATMUL, in, s->hidden, t, 2 * s->gradient_bytes);
+    if (reads)
+        walk_move(w, TIME_ELEMENTWISE, 4 * s->normed * s->hidden);
+    weight_gradient(w, s, COMPONENT_LINEAR_ATTENTION, in, s->hidden, t);
     walk_product(w, TIME_MATMUL, t, s->hidden, in, 2);
+    adapter_backward(w, s, COMPONENT_LINEAR_ATTENTION, t, s->hidden, in,
+                     mixer_input_matrices(s->in, MIXER_GDN));
     walk_move(w, TIME_ELEMENTWISE, 8 * s->normed * s->hidden);
 }
 

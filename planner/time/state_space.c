@@ -36,26 +36,35 @@ void state_space_forward(struct walk *w, const struct layer_shape *s, enum mixer
     struct sizes z = sizes_of(s, mixer);
     walk_move(w, TIME_ELEMENTWISE, 4 * s->normed * s->hidden);
     walk_product(w, TIME_MATMUL, s->tokens, z.in, s->hidden, 2);
+    adapter_forward(w, s, COMPONENT_LINEAR_ATTENTION, s->tokens, s->hidden, z.in,
+                    mixer_input_matrices(s->in, mixer));
     walk_move(w, TIME_ELEMENTWISE, 4 * s->tokens * z.active);
     walk_run(w, TIME_LINEAR_ATTENTION, 1, scan_seconds(s, &z));
     walk_move(w, TIME_ELEMENTWISE, 6 * s->tokens * z.inner);
     walk_move(w, TIME_ELEMENTWISE, 4 * s->normed * s->hidden);
     walk_product(w, TIME_MATMUL, s->tokens, s->hidden, z.inner, 4);
+    adapter_forward(w, s, COMPONENT_LINEAR_ATTENTION, s->tokens, z.inner, s->hidden, 1);
 }
 
 void state_space_back(struct walk *w, const struct layer_shape *s, enum mixer mixer)
 {
     struct sizes z = sizes_of(s, mixer);
     double t = s->tokens;
-    walk_move(w, TIME_ELEMENTWISE, 6 * t * z.inner);
-    walk_product(w, TIME_MATMUL, s->hidden, z.inner, t, 2 * s->gradient_bytes);
+    bool reads = inputs_are_read(s, COMPONENT_LINEAR_ATTENTION);
+    if (reads)
+        walk_move(w, TIME_ELEMENTWISE, 6 * t * z.inner);
+    weight_gradient(w, s, COMPONENT_LINEAR_ATTENTION, s->hidden, z.inner, t);
     walk_product(w, TIME_MATMUL, t, z.inner, s->hidden, 2);
+    adapter_backward(w, s, COMPONENT_LINEAR_ATTENTION, t, z.inner, s->hidden, 1);
     walk_move(w, TIME_ELEMENTWISE, 10 * t * z.inner);
     walk_move(w, TIME_ELEMENTWISE, 4 * t * z.active);
     walk_run(w, TIME_LINEAR_ATTENTION, 1, scan_backward * scan_seconds(s, &z));
     walk_move(w, TIME_ELEMENTWISE, 6 * t * z.active);
-    walk_move(w, TIME_ELEMENTWISE, 4 * s->normed * s->hidden);
-    walk_product(w, TIME_MATMUL, z.in, s->hidden, t, 2 * s->gradient_bytes);
+    if (reads)
+        walk_move(w, TIME_ELEMENTWISE, 4 * s->normed * s->hidden);
+    weight_gradient(w, s, COMPONENT_LINEAR_ATTENTION, z.in, s->hidden, t);
     walk_product(w, TIME_MATMUL, t, s->hidden, z.in, 2);
+    adapter_backward(w, s, COMPONENT_LINEAR_ATTENTION, t, s->hidden, z.in,
+                     mixer_input_matrices(s->in, mixer));
     walk_move(w, TIME_ELEMENTWISE, 8 * s->normed * s->hidden);
 }
