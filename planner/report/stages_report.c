@@ -28,11 +28,18 @@ static void print_assumptions(const struct stages *stages, FILE *out)
     table_done(&table);
 }
 
+static void print_reading(const char *name, const char *text, FILE *out)
+{
+    char line[1024];
+    (void)snprintf(line, sizeof line, "%s: %s", name, text);
+    text_wrap("", line, 2, out);
+}
+
 static void print_peaks(const struct stages *stages, FILE *out)
 {
     struct table table = { .columns = 8, .left = 3 };
-    static const char *const heads[] = { "GB",       "engine", "rankfit",  "as assumed",
-                                         "measured", "off",    "whole dn", "off" };
+    static const char *const heads[] = { "GB",     "engine", "rankfit", "measured",
+                                         "shared", "off",    "whole",   "off" };
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         table_cell(&table, "%s", heads[i]);
     for (int i = 0; i < stages->run_count; i++) {
@@ -42,8 +49,8 @@ static void print_peaks(const struct stages *stages, FILE *out)
         table_cell(&table, "%s", run->name);
         table_cell(&table, "%s", run->engine);
         table_cell(&table, "%.2f", (double)run->adjusted.peak_bytes / giga);
-        table_cell(&table, "%.2f", shared / giga);
         cell_range(&table, &run->peak_bytes, giga);
+        table_cell(&table, "%.2f", shared / giga);
         table_cell(&table, "%+.2f", range_distance(&run->peak_bytes, shared) / giga);
         table_cell(&table, "%.2f", whole / giga);
         table_cell(&table, "%+.2f", range_distance(&run->peak_bytes, whole) / giga);
@@ -52,11 +59,9 @@ static void print_peaks(const struct stages *stages, FILE *out)
     table_print(&table, "peak", out);
     table_done(&table);
     (void)fputc('\n', out);
-    text_wrap("",
-              "rankfit: engine rankfit, fullest rank, all that the device holds. as assumed: the "
-              "measured engine under the assumptions above, delta nets sharing the sequence. whole "
-              "dn: the same, every rank working at the whole sequence in delta nets.",
-              0, out);
+    print_reading("rankfit", "engine rankfit, the fullest rank, all that the device holds", out);
+    print_reading("shared", stages->reading[DELTA_SHARED], out);
+    print_reading("whole", stages->reading[DELTA_WHOLE], out);
 }
 
 static void print_run(const struct stage_run *run, FILE *out)
@@ -77,16 +82,15 @@ static void print_run(const struct stage_run *run, FILE *out)
         table_cell(&table, "%s", "");
         table_cell(&table, "%s", a->step[i].formula);
     }
-    table_cell(&table, "as assumed");
+    table_cell(&table, "shared");
     table_cell(&table, "%.3f", (double)a->shared_bytes / giga);
-    table_cell(&table, "%s", "");
+    table_cell(&table, "%.3f whole", (double)a->whole_bytes / giga);
     table_cell(&table, "measured");
     cell_range(&table, &run->peak_bytes, giga);
     table_cell(&table, "%s", "");
     table_cell(&table, "unexplained");
-    table_cell(&table, "%+.3f",
-               -range_distance(&run->peak_bytes, (double)a->shared_bytes) / giga);
-    table_cell(&table, "%+.3f with whole sequences in delta nets",
+    table_cell(&table, "%+.3f", -range_distance(&run->peak_bytes, (double)a->shared_bytes) / giga);
+    table_cell(&table, "%+.3f of whole",
                -range_distance(&run->peak_bytes, (double)a->whole_bytes) / giga);
     (void)fputc('\n', out);
     table_print(&table, "items", out);
@@ -115,15 +119,16 @@ static double share_off(const struct measured_range *range, double value)
 static void print_speeds(const struct stages *stages, FILE *out)
 {
     struct table table = { .columns = 6, .left = 1 };
-    static const char *const heads[] = { "model TFLOP/s per GPU", "rankfit",  "measured",
-                                         "off",                   "whole dn", "off" };
+    static const char *const heads[] = {
+        "model TFLOP/s per GPU", "measured", "rankfit", "off", "whole", "off"
+    };
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         table_cell(&table, "%s", heads[i]);
     for (int i = 0; i < stages->run_count; i++) {
         const struct stage_run *run = &stages->run[i];
         table_cell(&table, "%s", run->name);
-        table_cell(&table, "%.1f", own_tflops(run));
         cell_range(&table, &run->tflops, 1);
+        table_cell(&table, "%.1f", own_tflops(run));
         table_cell(&table, "%+.1f %%", 100 * share_off(&run->tflops, own_tflops(run)));
         table_cell(&table, "%.1f", whole_tflops(run));
         table_cell(&table, "%+.1f %%", 100 * share_off(&run->tflops, whole_tflops(run)));
@@ -136,18 +141,18 @@ static void print_speeds(const struct stages *stages, FILE *out)
 static void print_steps(const struct stages *stages, FILE *out)
 {
     struct table table = { .columns = 7, .left = 1 | 1 << 6 };
-    static const char *const heads[] = { "GB",       "rankfit", "as assumed", "whole dn",
-                                         "measured", "within",  "" };
+    static const char *const heads[] = { "GB",     "measured", "within", "rankfit",
+                                         "shared", "whole",    "" };
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         table_cell(&table, "%s", heads[i]);
     for (int i = 0; i < stages->step_count; i++) {
         const struct stage_step *step = &stages->step[i];
         table_cell(&table, "%s to %s", stages->run[step->from].name, stages->run[step->to].name);
+        table_cell(&table, "%+.2f", step->measured_bytes / giga);
+        table_cell(&table, "%.2f", step->within_bytes / giga);
         table_cell(&table, "%+.2f", step->own_bytes / giga);
         table_cell(&table, "%+.2f", step->shared_bytes / giga);
         table_cell(&table, "%+.2f", step->whole_bytes / giga);
-        table_cell(&table, "%+.2f", step->measured_bytes / giga);
-        table_cell(&table, "%.2f", step->within_bytes / giga);
         table_cell(&table, "%s", step->holds ? "holds" : "does not hold");
     }
     (void)fputc('\n', out);
@@ -192,9 +197,9 @@ static json_t *run_json(const struct stage_run *run)
     json_object_set_new(ret, "adjustments", adjustments_json(a));
     json_object_set_new(ret, "engine_peak_bytes", bytes_json(shared));
     json_object_set_new(ret, "engine_whole_peak_bytes", bytes_json(whole));
-    json_object_set_new(ret, "measured_bytes",
-                        json_pack("[o, o]", bytes_json(run->peak_bytes.low),
-                                  bytes_json(run->peak_bytes.high)));
+    json_object_set_new(
+        ret, "measured_bytes",
+        json_pack("[o, o]", bytes_json(run->peak_bytes.low), bytes_json(run->peak_bytes.high)));
     json_object_set_new(ret, "unexplained_bytes",
                         bytes_json(-range_distance(&run->peak_bytes, shared)));
     json_object_set_new(ret, "unexplained_whole_bytes",
@@ -224,9 +229,9 @@ void stages_add_json(const struct stages *stages, json_t *set)
 {
     json_t *open = json_array(), *runs = json_array(), *steps = json_array();
     for (int i = 0; i < stages->open_count; i++)
-        json_array_append_new(open, json_pack("{s:s, s:s, s:s}", "name", stages->open[i].name,
-                                              "value", stages->open[i].value, "because",
-                                              stages->open[i].because));
+        json_array_append_new(open,
+                              json_pack("{s:s, s:s, s:s}", "name", stages->open[i].name, "value",
+                                        stages->open[i].value, "because", stages->open[i].because));
     for (int i = 0; i < stages->run_count; i++)
         json_array_append_new(runs, run_json(&stages->run[i]));
     for (int i = 0; i < stages->step_count; i++)

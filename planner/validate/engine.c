@@ -1,6 +1,7 @@
-/* Sources of the rules: Megatron-Lite (ISEEKYAN/mlite, experimental/lite): examples/bench/session.py
- * (what a figure counts), primitive/optimizers/fsdp2 (what stays gathered, dtypes),
- * primitive/optimizers/megatron_wrap.py (fp32 gradients); PyTorch's FSDP2 for a unit's gradients. */
+/* Sources of the rules: Megatron-Lite (ISEEKYAN/mlite, experimental/lite):
+ * examples/bench/session.py (what a figure counts), primitive/optimizers/fsdp2 (what stays
+ * gathered, dtypes), primitive/optimizers/megatron_wrap.py (fp32 gradients); PyTorch's FSDP2 for a
+ * unit's gradients. */
 #include "planner/validate/engine.h"
 
 #include "base/text.h"
@@ -141,10 +142,9 @@ static uint64_t layers_bytes(const struct view *v, enum delta_share share)
     return most;
 }
 
-static const enum item layer_items[] = {
-    ITEM_CHECKPOINTS,   ITEM_LAYER_SAVED,   ITEM_LAYER_WORKING, ITEM_KV_GATHER,
-    ITEM_DISPATCH_SEND, ITEM_DISPATCH_RECV, ITEM_EXPERT_WORKING
-};
+static const enum item layer_items[] = { ITEM_CHECKPOINTS,   ITEM_LAYER_SAVED,   ITEM_LAYER_WORKING,
+                                         ITEM_KV_GATHER,     ITEM_DISPATCH_SEND, ITEM_DISPATCH_RECV,
+                                         ITEM_EXPERT_WORKING };
 
 static uint64_t own_layers_bytes(const struct view *v)
 {
@@ -159,10 +159,10 @@ static void adjust_layers(const struct view *v, struct adjusted *ret)
 {
     char own[32], other[32];
     uint64_t before = own_layers_bytes(v), bytes = layers_bytes(v, DELTA_SHARED);
-    struct adjustment *step =
-        add(ret, "layer at work",
-            "automatic differentiation keeps every operand of the replayed layer until its backward",
-            difference(bytes, before));
+    struct adjustment *step = add(
+        ret, "layer at work",
+        "automatic differentiation keeps every operand of the replayed layer until its backward",
+        difference(bytes, before));
     (void)snprintf(step->formula, sizeof step->formula,
                    "%s GB at the fullest moment with layer inputs, instead of %s GB",
                    bytes_text(other, sizeof other, bytes), bytes_text(own, sizeof own, before));
@@ -175,7 +175,7 @@ static void adjust_metric(const struct view *v, const struct prediction *predict
     static const enum item outside[] = { ITEM_COMMUNICATORS, ITEM_CONTEXT, ITEM_MODULES,
                                          ITEM_SLACK };
     uint64_t sum = 0;
-    if (v->assume->rank == FIGURE_FIRST) {
+    if (v->rank != prediction_worst(prediction)) {
         struct adjustment *step =
             add(ret, "first rank", "the figure is one of rank 0, which is on the first stage",
                 difference(v->rank->peak_bytes, prediction_worst(prediction)->peak_bytes));
@@ -211,8 +211,8 @@ static double whole_gather_seconds(const struct prediction *p)
     working_shape(&p->input, 0, &shape);
     for (int i = 0; i < p->plan.model.layers; i++)
         layers += p->plan.model.layer_mixer[i] == MIXER_GDN;
-    double bytes = 2.0 * (l->cp - 1) * (double)shape.rows[ROWS_TOKENS] *
-                   (double)shape.width[WIDTH_DELTA_IN];
+    double bytes =
+        2.0 * (l->cp - 1) * (double)shape.rows[ROWS_TOKENS] * (double)shape.width[WIDTH_DELTA_IN];
     bool near = l->tp * l->cp <= h->domain_gpus;
     double rate = near ? h->link_bytes_per_second * h->gather_efficiency
                        : h->network_bytes_per_second * h->network_efficiency;
@@ -233,14 +233,16 @@ static int check(const struct prediction *p, const struct rank_budget *rank, str
     const struct primitives *primitives = &p->plan.choices.primitives;
     if (primitives->recompute != RECOMPUTE_FULL || primitives->offload != 0 ||
         (primitives->sharding != SHARDING_ZERO1 && primitives->sharding != SHARDING_FSDP)) {
-        diag_error(reterr, at, "the other engine's rules are known for full recompute, nothing on "
-                               "the host, and sharding zero1 or fsdp");
+        diag_error(reterr, at,
+                   "the other engine's rules are known for full recompute, nothing on "
+                   "the host, and sharding zero1 or fsdp");
         return diag_hint(reterr, "recompute=full, offload=none, sharding=zero1");
     }
     if (rank->peak_phase.kind == PHASE_BACKWARD)
         return 0;
     diag_error(reterr, at, "the peak of rank %d is not in the backward of a layer", rank->rank);
-    return diag_hint(reterr, "the rules say what a layer holds; loss=linear_ce keeps the loss small");
+    return diag_hint(reterr,
+                     "the rules say what a layer holds; loss=linear_ce keeps the loss small");
 }
 
 int engine_adjust(const struct prediction *prediction, const struct assumptions *assumptions,

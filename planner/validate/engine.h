@@ -37,8 +37,8 @@ struct adjusted {
     uint64_t peak_bytes; /* of engine rankfit, fullest rank, everything on the device */
     int count;
     struct adjustment step[ADJUSTMENTS_MAX];
-    uint64_t shared_bytes; /* the sum: delta nets share the sequence */
-    uint64_t whole_bytes;  /* every rank works at the whole sequence in delta nets */
+    uint64_t shared_bytes;         /* the sum: delta nets share the sequence */
+    uint64_t whole_bytes;          /* every rank works at the whole sequence in delta nets */
     double seconds, whole_seconds; /* of a step by engine rankfit; with whole sequences in them */
 };
 

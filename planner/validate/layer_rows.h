@@ -74,10 +74,10 @@ enum kept_width {
     KEPT_SHARED_TWO,
     KEPT_SHARED,
     KEPT_ONE,
-    KEPT_DELTA_IN,    /* queries, keys, values and gate */
-    KEPT_DELTA_CONV,  /* queries, keys and values */
-    KEPT_DELTA_KEYS,  /* queries and keys at the key heads */
-    KEPT_DELTA_KEY,   /* keys at every value head */
+    KEPT_DELTA_IN,   /* queries, keys, values and gate */
+    KEPT_DELTA_CONV, /* queries, keys and values */
+    KEPT_DELTA_KEYS, /* queries and keys at the key heads */
+    KEPT_DELTA_KEY,  /* keys at every value head */
     KEPT_DELTA_VALUE,
     KEPT_DELTA_HEADS, /* value heads */
     KEPT_DELTA_TILE,  /* a token's row of the chunk's 64 x 64 system, a value head */

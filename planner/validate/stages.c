@@ -104,6 +104,20 @@ static void read_assumptions(const struct node *root, struct stages *ret, struct
         read_open(map, &open_kinds[i], ret, reterr);
 }
 
+/* Both ways in which delta nets may take a sequence, and what speaks for each. */
+static void read_readings(const struct node *root, struct stages *ret, struct diag_list *reterr)
+{
+    static const char *const known[DELTA_SHARE_COUNT] = { "shared", "whole" };
+    const struct node *map = NULL;
+    if (node_map(root, "readings", &map, reterr) <= 0) {
+        diag_error(reterr, root->at, "'readings' is missing");
+        return;
+    }
+    (void)node_check_keys(map, known, DELTA_SHARE_COUNT, reterr);
+    for (int i = 0; i < DELTA_SHARE_COUNT; i++)
+        ret->reading[i] = required_text(map, known[i], reterr);
+}
+
 /* KEY, or KEY and KEY_to: a range. */
 static void read_range(const struct node *map, const char *key, double factor, double most,
                        struct measured_range *ret, struct diag_list *reterr)
@@ -125,7 +139,7 @@ static double unit_bytes(const struct stages *stages)
 
 static void read_run(const struct node *node, struct stages *ret, struct diag_list *reterr)
 {
-    static const char *const known[] = { "name",   "engine",    "question", "peak",  "peak_to",
+    static const char *const known[] = { "name",   "engine",    "question", "peak", "peak_to",
                                          "tflops", "tflops_to", "source",   "note" };
     if (ret->run_count == STAGES_MAX) {
         diag_error(reterr, node->at, "more than %d runs", STAGES_MAX);
@@ -193,13 +207,14 @@ static void read_list(const struct node *root, const char *key,
 
 int stages_read(const struct node *root, struct stages *ret, struct diag_list *reterr)
 {
-    static const char *const known[] = { "schema", "title", "source", "assumptions", "runs",
-                                         "steps" };
+    static const char *const known[] = { "schema",   "title", "source", "assumptions",
+                                         "readings", "runs",  "steps" };
     int before = reterr->errors;
     memset(ret, 0, sizeof *ret);
     (void)node_check_keys(root, known, sizeof known / sizeof *known, reterr);
     ret->source = required_text(root, "source", reterr);
     read_assumptions(root, ret, reterr);
+    read_readings(root, ret, reterr);
     read_list(root, "runs", read_run, ret, reterr);
     read_list(root, "steps", read_step, ret, reterr);
     return reterr->errors > before ? -1 : 0;

@@ -45,7 +45,8 @@ struct stages {
     struct open_choice open[STAGE_OPEN_MAX];
     struct assumptions assumptions;
     const char *source;
-    bool hold; /* every step does */
+    const char *reading[DELTA_SHARE_COUNT]; /* who shares a sequence in delta nets, and who not */
+    bool hold;                              /* every step does */
 };
 
 /* Reads the file but for its answers. Texts point into the tree. -1 with every fault. */
