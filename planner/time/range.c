@@ -43,8 +43,8 @@ static double more_seconds(const struct budget_input *in, double *before)
     return more;
 }
 
-/* Rows of the fullest rank at the profile's quantile; where the router itself decides, the room that
- * an executor keeps for them. */
+/* Rows of the fullest rank at the profile's quantile; where the router itself decides, the room
+ * that an executor keeps for them. */
 static uint64_t most_rows(const struct budget_input *in)
 {
     uint64_t upper = dispatch_rows(in, -1).upper, room = dispatch_reserved(in);
