@@ -39,9 +39,25 @@ static enum item next_item(const struct rank_budget *rank, enum category categor
     return (enum item)found;
 }
 
+static bool host_binds(const struct space *space, const struct rank_budget *rank, char *ret,
+                       size_t size)
+{
+    char bytes[32], room[32];
+    size_t used = 0;
+
+    if (rank->host_bytes <= space_host_room(space))
+        return false;
+    text_append(ret, size, &used, "host memory: %s a rank, whose share of its node's is %s",
+                size_text(bytes, sizeof bytes, rank->host_bytes),
+                size_text(room, sizeof room, space_host_room(space)));
+    return true;
+}
+
 void binding_write(const struct space *space, const struct candidate *candidate, char *ret,
                    size_t size)
 {
+    if (host_binds(space, &candidate->worst, ret, size))
+        return;
     const struct rank_budget *rank = &candidate->worst;
     enum category category = binding_category(rank, space->limit_bytes);
     char phase[80], bytes[32], rest[32], limit[32];

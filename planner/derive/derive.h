@@ -32,6 +32,10 @@ extern const char *const verdict_names[];
 uint64_t question_limit_bytes(const struct question *q);
 uint64_t question_memory_bytes(const struct question *q);
 
+/* Host memory that one rank may fill: its share of a node's. UINT64_MAX on `host`, whose ranks are
+ * host memory themselves, and where the hardware file says nothing. */
+uint64_t question_host_room(const struct question *q);
+
 /* With defaults and fixed choices applied; the same for every candidate. */
 int question_micro_batch(const struct question *q);
 int64_t question_global_batch(const struct question *q);

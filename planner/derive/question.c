@@ -20,6 +20,15 @@ uint64_t question_memory_bytes(const struct question *q)
     return q->hardware->host && q->gpus > 0 ? bytes / (uint64_t)ranks_of_a_node(q) : bytes;
 }
 
+uint64_t question_host_room(const struct question *q)
+{
+    const struct hardware *h = q->hardware;
+    uint64_t ranks = h->gpus_per_node > 0 ? (uint64_t)h->gpus_per_node : 1;
+    bool known = !h->host && h->host_memory_bytes > 0;
+
+    return known ? h->host_memory_bytes / ranks : UINT64_MAX;
+}
+
 uint64_t question_limit_bytes(const struct question *q)
 {
     uint64_t memory = question_memory_bytes(q);

@@ -42,7 +42,8 @@ static void judge(struct prediction *prediction)
     prediction->binding = MOMENT_STEADY;
     for (int i = 0; i < prediction->budget.count; i++) {
         const struct rank_budget *rank = &prediction->budget.groups[i];
-        if (fullest_moment(prediction, rank) > prediction->limit_bytes)
+        if (fullest_moment(prediction, rank) > prediction->limit_bytes ||
+            rank->host_bytes > question_host_room(&question))
             prediction->verdict = VERDICT_DOES_NOT_FIT;
         else if (rank->peak_upper_bytes > prediction->limit_bytes &&
                  prediction->verdict == VERDICT_FITS)

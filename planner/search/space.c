@@ -260,12 +260,9 @@ static uint64_t host_budget(const struct hardware *h)
     return h->host_memory_bytes / (uint64_t)at_least_one(h->gpus_per_node) / 2;
 }
 
-/* On `host` ranks are host memory themselves; where the file says nothing there is no bound. */
 uint64_t space_host_room(const struct space *space)
 {
-    const struct hardware *h = space->q->hardware;
-    bool known = !h->host && h->host_memory_bytes > 0;
-    return known ? h->host_memory_bytes / (uint64_t)at_least_one(h->gpus_per_node) : UINT64_MAX;
+    return question_host_room(space->q);
 }
 
 static void complete_primitives(const struct space *space, const struct degrees *d,
