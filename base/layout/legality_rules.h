@@ -28,6 +28,9 @@ legality_check_function legality_sequence, legality_context, legality_linear_con
     legality_latent_block, legality_attention_order, legality_ulysses_repeat,
     legality_selective_recompute;
 
+/* legality_trained.c: what is trained, and by what */
+legality_check_function legality_optimizer, legality_lora, legality_lora_idle, legality_frozen;
+
 /* legality_model.c */
 bool model_has_mixer(const struct model *model, enum mixer mixer);
 bool model_has_softmax(const struct model *model); /* of any form */

@@ -1,5 +1,7 @@
 #include "tests/unit/layout/legality_examples.h"
 
+#include "base/layout/trained.h"
+
 #include <string.h>
 
 static void p03_world_too_small(struct fixture *f)
@@ -361,6 +363,67 @@ static void order_through_latents(struct fixture *f)
     f->choices.primitives.attention_deterministic = 1;
 }
 
+static void muon_in_buckets(struct fixture *f)
+{
+    f->choices.primitives.optimizer = OPTIMIZER_MUON;
+    f->choices.primitives.offload = OFFLOAD_OPTIMIZER;
+    f->choices.primitives.bucket_params = 1000000;
+}
+
+static void muon_on_adapters(struct fixture *f)
+{
+    f->choices.primitives.optimizer = OPTIMIZER_MUON;
+    f->choices.primitives.lora_rank = 16;
+}
+
+static void muon_without_matrices(struct fixture *f)
+{
+    f->choices.primitives.optimizer = OPTIMIZER_MUON;
+    f->choices.primitives.frozen = 1 << COMPONENT_ATTENTION | 1 << COMPONENT_EXPERTS;
+}
+
+static void rank_of_hidden(struct fixture *f)
+{
+    f->choices.primitives.lora_rank = f->model.hidden;
+}
+
+static void adapters_of_nothing(struct fixture *f)
+{
+    f->choices.primitives.lora_rank = 16;
+    f->choices.primitives.lora_targets = LORA_MLP;
+}
+
+static void adapters_and_frozen(struct fixture *f)
+{
+    f->choices.primitives.lora_rank = 16;
+    f->choices.primitives.frozen = 1 << COMPONENT_ROUTER;
+}
+
+static void adapters_and_prediction(struct fixture *f)
+{
+    f->choices.primitives.lora_rank = 16;
+    f->model.mtp_layers = 1;
+    f->model.mtp_trained = true;
+}
+
+static void frozen_and_absent(struct fixture *f)
+{
+    f->choices.primitives.frozen = 1 << COMPONENT_DENSE_MLP | 1 << COMPONENT_SHARED_EXPERT;
+}
+
+static void frozen_tied_head(struct fixture *f)
+{
+    f->model.tied = true;
+    f->choices.primitives.frozen = 1 << COMPONENT_HEAD;
+}
+
+static void frozen_wholly(struct fixture *f)
+{
+    f->choices.primitives.frozen = 1 << COMPONENT_EMBEDDING | 1 << COMPONENT_HEAD |
+                                   1 << COMPONENT_NORMS | 1 << COMPONENT_ATTENTION |
+                                   1 << COMPONENT_ROUTER | 1 << COMPONENT_EXPERTS;
+}
+
 static void offload_without_budget(struct fixture *f)
 {
     f->choices.primitives.offload = OFFLOAD_CHECKPOINTS;
@@ -498,6 +561,22 @@ const struct example legality_examples[] = {
       "at most 32, or 0" },
     { "attention_order", order_through_latents, "attention_deterministic=1, but sample-30b-a3b",
       "attention_deterministic=0" },
+    { "optimizer", muon_in_buckets, "offload=optimizer streams buckets of 1000000 parameters",
+      "optimizer=adamw" },
+    { "optimizer", muon_on_adapters, "updates matrices of the layers, and lora_rank=16 trains none",
+      "lora_rank=0" },
+    { "optimizer", muon_without_matrices, "optimizer=muon, but no matrix of a layer is trained",
+      "freeze less" },
+    { "lora", rank_of_hidden, "is no low rank where hidden states have", "lora_rank of 8 to 256" },
+    { "lora", adapters_of_nothing, "lora_targets names no matrix that sample-30b-a3b has",
+      "lora_targets=attention,mlp,experts" },
+    { "lora", adapters_and_frozen, "lora_rank=16 freezes all weights; frozen names some",
+      "frozen=none" },
+    { "lora", adapters_and_prediction, "trains adapters alone, but model.mtp=1", "model.mtp=0" },
+    { "frozen", frozen_and_absent, "frozen=shared_expert, dense_mlp, which sample-30b-a3b lacks",
+      "it has embedding, head, norms, attention, router, experts" },
+    { "frozen", frozen_tied_head, "frozen=head, which sample-30b-a3b lacks", "frozen=embedding" },
+    { "frozen", frozen_wholly, "nothing is trained", "lora_rank=16" },
     { "offload", offload_without_budget, "sco_host_bytes=0, and offload has checkpoints",
       "sco_host_bytes" },
     { "offload", one_slot, "slots=1", "slots=2" },
