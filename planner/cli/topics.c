@@ -59,6 +59,14 @@ static const struct topic topics[] = {
       "(E - 1); P as a percentage. balanced is 1 exactly, and its upper bound that of random "
       "routing at the plan's quantile; moe=capped bounds it by moe_cap_tokens",
       "--routing, dispatch_recv, experts, moe_cap_tokens" },
+    { { "logits_copies", "unfused_loss", "chunked_loss", "fused_linear" },
+      "how often the logits are there at once",
+      "once under loss=full: the gradient overwrites them, in bf16 tiles where they are fp32 "
+      "(logits_dtype). An engine that casts bf16 logits to fp32 and keeps both, or makes their "
+      "gradient beside them, holds two or three such tensors. Under loss=linear_ce never: tiles of "
+      "loss_tile_tokens, in strips of vocab_strip entries, in training as in scoring. tp divides "
+      "them either way",
+      "logits, loss_working, loss, logits_dtype, vocab_strip" },
     { { "offload_params", "params_cpu", "cpu_offload", "zero_offload" },
       "weights, gradients or optimizer state in host memory",
       "offload=optimizer keeps master weights and moments there and streams them in buckets; "
