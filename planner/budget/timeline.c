@@ -246,6 +246,7 @@ static void walk_forward(struct walk *w)
     if (s->has_embedding) {
         next_use(w);
         set_checkpoints(w, 1);
+        w->now[ITEM_LAYER_SAVED] = w->saved_before;
         observe(w, &phase);
     }
     for (int i = 0; i < s->layers; i++) {

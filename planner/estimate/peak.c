@@ -153,7 +153,7 @@ static uint64_t forward(struct climb *c)
 {
     const struct stage_spots *s = c->p->stage;
     uint64_t others = saved_of_others(c);
-    c->saved = 0;
+    c->saved = others;
     if (s->has_embedding) {
         c->gathered = window(c->p, 0);
         set_checkpoints(c, 1);
