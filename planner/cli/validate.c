@@ -15,11 +15,24 @@ static const struct validation_kind kinds[] = {
 };
 enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
 
+/* What is wrong with a question as a whole is wrong at its place in the file. */
+static void place_faults(struct pos at, int first, struct diag_list *list)
+{
+    for (int i = first; i < list->count; i++) {
+        struct diag *diag = &list->items[i];
+        if (diag->file[0] || diag->line > 0)
+            continue;
+        (void)text_copy(diag->file, sizeof diag->file, at.file ? at.file : "");
+        diag->line = at.line;
+        diag->column = at.column;
+    }
+}
+
 struct posed *posed_open(const struct node *map, struct diag_list *reterr)
 {
     struct posed *ret = calloc(1, sizeof *ret);
     const struct node *recipe = NULL;
-    int before = reterr->errors;
+    int before = reterr->errors, first = reterr->count;
     if (!ret) {
         diag_error(reterr, map->at, "out of memory");
         return NULL;
@@ -37,6 +50,7 @@ struct posed *posed_open(const struct node *map, struct diag_list *reterr)
         options_check_values(&ret->options, FOR_BUDGET, reterr);
     if (reterr->errors == before)
         ret->subject = subject_open(&ret->options, reterr);
+    place_faults(map->at, first, reterr);
     if (ret->subject && reterr->errors == before)
         return ret;
     posed_free(ret);
@@ -89,7 +103,27 @@ static void note(struct validation *validation, int status)
         validation->status = status;
 }
 
-/* Errors of one file at a time: those of another do not say that this one is faulty. */
+/* The set's verdict, 1, 0 or -1; its text once it is known that there are no faults. */
+static int judge_kind(struct validation *v, const struct validation_kind *kind,
+                      const struct node *root, json_t *set)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    if (!v->out)
+        return kind->judge(root, NULL, set, v->reterr);
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out)
+        return diag_error(v->reterr, root->at, "out of memory");
+    int ret = kind->judge(root, out, set, v->reterr);
+    (void)fclose(out);
+    if (ret >= 0)
+        (void)fprintf(v->out, "%s%s: %s\n%s", json_array_size(v->sets) > 0 ? "\n" : "",
+                      json_string_value(json_object_get(set, "name")),
+                      json_string_value(json_object_get(set, "title")), text);
+    free(text);
+    return ret;
+}
+
 static void judge_root(struct validation *v, const char *name, const struct node *root)
 {
     const char *title = "";
@@ -100,9 +134,7 @@ static void judge_root(struct validation *v, const char *name, const struct node
     }
     json_t *set =
         json_pack("{s:s, s:s, s:s}", "name", name, "title", title, "schema", kind->schema);
-    if (v->out)
-        (void)fprintf(v->out, "%s: %s\n", name, title);
-    int holds = kind->judge(root, v->out, set, v->reterr);
+    int holds = judge_kind(v, kind, root, set);
     json_object_set_new(set, "holds", json_boolean(holds == 1));
     json_array_append_new(v->sets, set);
     note(v, holds < 0 ? EXIT_QUESTION : holds == 0 ? EXIT_NO : EXIT_ANSWERED);
@@ -112,8 +144,6 @@ static void judge_file(const char *name, const char *path, void *context)
 {
     struct validation *v = context;
     struct tree tree = { 0 };
-    if (v->out && json_array_size(v->sets) > 0)
-        (void)fputc('\n', v->out);
     if (tree_read_file(&tree, path, v->reterr) == 0)
         judge_root(v, name, tree.root);
     else

@@ -169,10 +169,11 @@ static json_t *parts_json(const struct figure *f)
 static json_t *figure_json(const struct figure *f)
 {
     static const char *const relations[] = { "is", "at_most", "at_least" };
-    json_t *ret = json_pack("{s:s, s:s, s:s, s:s, s:f, s:f, s:f}", "name", f->name, "about",
-                            f->about, "unit", f->unit->name, "relation", relations[f->relation],
-                            "published", shown(f, f->published), "as_printed", shown(f, f->rounded),
-                            "unrounded", shown(f, f->unrounded));
+    json_t *ret = json_pack("{s:s, s:s, s:s, s:s}", "name", f->name, "about", f->about, "unit",
+                            f->unit->name, "relation", relations[f->relation]);
+    json_object_set_new(ret, "published", number_or_null(shown(f, f->published)));
+    json_object_set_new(ret, "as_printed", number_or_null(shown(f, f->rounded)));
+    json_object_set_new(ret, "unrounded", number_or_null(shown(f, f->unrounded)));
     json_object_set_new(ret, "rankfit", number_or_null(shown(f, f->own)));
     json_object_set_new(ret, "holds", json_boolean(f->holds));
     json_object_set_new(ret, "source", json_string(f->source));
