@@ -33,13 +33,17 @@ static bool rests_on_assumption(const struct budget_input *in, enum item item)
     const struct layout *l = &in->choices->layout;
     const struct primitives *p = &in->choices->primitives;
     bool split = l->tp > 1, staged = l->pp > 1;
+    bool partly = p->lora_rank > 0 || p->frozen != 0;
+    bool muon = p->optimizer == OPTIMIZER_MUON;
     switch ((int)item) {
     case ITEM_WEIGHTS:
     case ITEM_GRADIENTS:
-        return in->model->mtp_trained || in->model->vision_trained || in->model->vision_frozen;
+        return partly || in->model->mtp_trained || in->model->vision_trained ||
+               in->model->vision_frozen;
     case ITEM_MASTER:
     case ITEM_MOMENTS:
-        return (p->offload & OFFLOAD_OPTIMIZER) || in->model->mtp_trained ||
+        return partly || muon || p->moments_dtype != DTYPE_FP32 || p->master != MASTER_FP32 ||
+               (p->offload & OFFLOAD_OPTIMIZER) || in->model->mtp_trained ||
                in->model->vision_trained;
     case ITEM_CHECKPOINTS:
         return staged || (p->offload & OFFLOAD_CHECKPOINTS) || in->model->indexer.heads > 0;
@@ -48,16 +52,16 @@ static bool rests_on_assumption(const struct budget_input *in, enum item item)
         return staged;
     case ITEM_LAYER_WORKING:
     case ITEM_LAYER_SAVED:
-        return split || has_assumed_layers(in->model);
+        return split || partly || has_assumed_layers(in->model);
     case ITEM_GATHERED_WEIGHTS:
     case ITEM_GATHERED_GRADIENTS:
-        return staged || p->comm_streams > 1 || p->sharding == SHARDING_ZERO2;
+        return staged || partly || muon || p->comm_streams > 1 || p->sharding == SHARDING_ZERO2;
     case ITEM_KV_GATHER:
         return l->cp > 1;
     case ITEM_DISPATCH_SEND:
     case ITEM_DISPATCH_RECV:
     case ITEM_EXPERT_WORKING:
-        return split || l->etp > 1 || p->moe != MOE_PLAIN || in->model->moe.latent > 0 ||
+        return split || partly || l->etp > 1 || p->moe != MOE_PLAIN || in->model->moe.latent > 0 ||
                in->model->mlp_ungated;
     case ITEM_LOGITS:
     case ITEM_LOSS_WORKING:
@@ -73,6 +77,8 @@ enum basis budget_basis(const struct budget_input *in, enum item item)
         return BASIS_ASSUMED;
     if (item == ITEM_COMMUNICATORS || item == ITEM_CONTEXT || item == ITEM_MODULES)
         return BASIS_MEASURED;
+    if (item == ITEM_WORKSPACE && in->choices->primitives.optimizer == OPTIMIZER_MUON)
+        return BASIS_ASSUMED;
     if (item == ITEM_WORKSPACE)
         return in->hardware->host ? BASIS_ARITHMETIC : BASIS_MEASURED;
     if (rests_on_assumption(in, item) && !some_backend_runs(in))

@@ -3,6 +3,7 @@
 #include "planner/budget/parts.h"
 
 #include "base/checked.h"
+#include "base/text.h"
 #include "base/units.h"
 
 #include <stdio.h>
@@ -23,23 +24,31 @@ static const char *count(char *buffer, uint64_t value)
     return units_format_count(buffer, COUNT_TEXT, value);
 }
 
-static uint64_t stage_elements(const struct stage *s, bool experts)
+enum share { SHARE_HELD, SHARE_TRAINED, SHARE_SECOND };
+
+static uint64_t part_elements(const struct unit *unit, enum share share, bool experts)
 {
-    uint64_t sum = experts ? s->extra.expert : s->extra.dense;
+    const struct trained *trained = experts ? &unit->expert_trained : &unit->dense_trained;
+    if (share == SHARE_HELD)
+        return experts ? unit->expert : unit->dense;
+    return share == SHARE_TRAINED ? trained->all : trained->second;
+}
+
+static uint64_t stage_elements(const struct stage *s, enum share share, bool experts)
+{
+    uint64_t sum = part_elements(&s->extra, share, experts);
     for (int i = 0; i < s->layers; i++)
-        sum = add_sat(sum, experts ? s->layer[i].expert : s->layer[i].dense);
+        sum = add_sat(sum, part_elements(&s->layer[i], share, experts));
     if (!experts && (s->has_embedding || s->tied_copy))
-        sum = add_sat(sum, s->embedding.dense);
+        sum = add_sat(sum, part_elements(&s->embedding, share, false));
     if (!experts && s->has_head)
-        sum = add_sat(sum, s->head.dense);
+        sum = add_sat(sum, part_elements(&s->head, share, false));
     return sum;
 }
 
-static void state_text(const struct text *t)
+/* "2 B x (1,000 dense / 8 + 2,000 expert / 4)" */
+static void append_elements(const struct text *t, uint64_t each, enum share share, size_t *used)
 {
-    static const int bytes[] = {
-        [ITEM_WEIGHTS] = 2, [ITEM_MASTER] = 4, [ITEM_MOMENTS] = 8, [ITEM_GRADIENTS] = 0
-    };
     const struct primitives *p = &t->in->choices->primitives;
     const struct layout *l = &t->in->choices->layout;
     struct stage s;
@@ -47,11 +56,46 @@ static void state_text(const struct text *t)
     bool state = t->item == ITEM_MASTER || t->item == ITEM_MOMENTS;
     bool sharded = p->sharding == SHARDING_FSDP || (state && p->sharding != SHARDING_REPLICATED) ||
                    (t->item == ITEM_GRADIENTS && p->sharding == SHARDING_ZERO2);
-    int each = t->item == ITEM_GRADIENTS ? (int)dtype_bytes(p->grad_dtype) : bytes[t->item];
     stage_init(t->in, t->rank->stage, &s);
-    (void)snprintf(t->ret, t->size, "%d B x (%s dense / %d + %s expert / %d), padded", each,
-                   count(dense, stage_elements(&s, false)), sharded ? layout_dense_shards(l) : 1,
-                   count(expert, stage_elements(&s, true)), sharded ? layout_expert_shards(l) : 1);
+    text_append(
+        t->ret, t->size, used, "%d B x (%s dense / %d + %s expert / %d)", (int)each,
+        count(dense, stage_elements(&s, share, false)), sharded ? layout_dense_shards(l) : 1,
+        count(expert, stage_elements(&s, share, true)), sharded ? layout_expert_shards(l) : 1);
+}
+
+static void append_moments(const struct text *t, size_t *used)
+{
+    const struct primitives *p = &t->in->choices->primitives;
+    if (p->optimizer == OPTIMIZER_ADAMW) {
+        append_elements(t, 2 * moment_bytes(p), SHARE_TRAINED, used);
+        return;
+    }
+    append_elements(t, moment_bytes(p), SHARE_TRAINED, used);
+    text_append(t->ret, t->size, used, " + ");
+    append_elements(t, moment_bytes(p), SHARE_SECOND, used);
+    text_append(t->ret, t->size, used, " of what AdamW updates");
+}
+
+static void state_text(const struct text *t)
+{
+    const struct primitives *p = &t->in->choices->primitives;
+    bool whole = p->lora_rank == 0 && p->frozen == 0;
+    size_t used = 0;
+    if (t->item == ITEM_WEIGHTS)
+        append_elements(t, 2, SHARE_HELD, &used);
+    else if (t->item == ITEM_GRADIENTS)
+        append_elements(t, dtype_bytes(p->grad_dtype), SHARE_TRAINED, &used);
+    else if (t->item == ITEM_MOMENTS)
+        append_moments(t, &used);
+    else if (master_bytes(p) > 0)
+        append_elements(t, master_bytes(p), SHARE_TRAINED, &used);
+    else
+        text_append(t->ret, t->size, &used,
+                    "no master weights: updates are rounded into the bf16 weights");
+    text_append(t->ret, t->size, &used, ", padded");
+    if (!whole && t->item != ITEM_WEIGHTS)
+        text_append(t->ret, t->size, &used, "; %s",
+                    p->lora_rank > 0 ? "adapters alone are trained" : "frozen parts have none");
 }
 
 static void checkpoints_text(const struct text *t)
@@ -119,9 +163,15 @@ static void units_text(const struct text *t)
     else {
         struct unit_gradient g;
         unit_gradient_bytes(t->in, u, &g);
-        (void)snprintf(t->ret, t->size, "full buffer of a layer %s B + shard received %s B",
-                       count(first, add_sat(g.dense, g.expert)),
-                       count(second, add_sat(g.dense_receive, g.expert_receive)));
+        size_t used = 0;
+        text_append(t->ret, t->size, &used, "full buffer of a layer %s B + shard received %s B",
+                    count(first, add_sat(g.dense, g.expert)),
+                    count(second, add_sat(g.dense_receive, g.expert_receive)));
+        struct muon_bytes muon;
+        stage_muon_bytes(t->in, &s, &muon);
+        if (muon.gathered > 0)
+            text_append(t->ret, t->size, &used, "; two of Muon's matrices in bf16 %s B",
+                        count(first, muon.gathered));
     }
 }
 
@@ -201,6 +251,22 @@ static enum mixer softmax_mixer(const struct model *m)
     return MIXER_NONE;
 }
 
+static void workspace_text(const struct text *t, uint64_t attention)
+{
+    char one[COUNT_TEXT], two[COUNT_TEXT];
+    struct muon_bytes muon;
+    struct stage s;
+    size_t used = 0;
+    stage_init(t->in, t->rank->stage, &s);
+    stage_muon_bytes(t->in, &s, &muon);
+    text_append(t->ret, t->size, &used, "matmul scratch %s B + attention backward %s B",
+                count(one, t->in->hardware->workspace_bytes), count(two, attention));
+    if (muon.workspace > 0)
+        text_append(t->ret, t->size, &used,
+                    ", or Newton-Schulz on the largest matrix (m x n, m <= n) %s B",
+                    count(one, muon.workspace));
+}
+
 static void runtime_text(const struct text *t)
 {
     char one[COUNT_TEXT], two[COUNT_TEXT];
@@ -213,8 +279,7 @@ static void runtime_text(const struct text *t)
         (void)snprintf(t->ret, t->size, "kernels %s B + library handles %s B",
                        count(one, h->modules_bytes), count(two, h->library_bytes));
     else if (t->item == ITEM_WORKSPACE)
-        (void)snprintf(t->ret, t->size, "matmul scratch %s B + attention backward %s B",
-                       count(one, h->workspace_bytes), count(two, c.workspace));
+        workspace_text(t, c.workspace);
     else
         (void)snprintf(t->ret, t->size, "none in the point estimate; upper: 1 %% of what moves");
 }

@@ -62,3 +62,12 @@ void muon_bytes_raise(const struct budget_input *in, enum mixer mixer, enum ffn 
                          ret);
     }
 }
+
+void stage_muon_bytes(const struct budget_input *in, const struct stage *stage,
+                      struct muon_bytes *ret)
+{
+    const struct model *m = in->model;
+    *ret = (struct muon_bytes){ 0, 0 };
+    for (int i = stage->first; i < stage->first + stage->layers; i++)
+        muon_bytes_raise(in, (enum mixer)m->layer_mixer[i], (enum ffn)m->layer_ffn[i], ret);
+}

@@ -44,6 +44,9 @@ struct muon_bytes {
 /* Raises *ret to what the matrices of a kind of layer need. */
 void muon_bytes_raise(const struct budget_input *in, enum mixer mixer, enum ffn ffn,
                       struct muon_bytes *ret);
+struct stage;
+void stage_muon_bytes(const struct budget_input *in, const struct stage *stage,
+                      struct muon_bytes *ret);
 
 /* state.c */
 

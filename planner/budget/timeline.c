@@ -373,11 +373,9 @@ static void clear_micro_batch(struct walk *w)
 static void walk_optimizer(struct walk *w)
 {
     struct phase phase = { PHASE_OPTIMIZER, w->r->stage->index, 0, -1 };
-    const struct model *m = w->r->in->model;
-    struct muon_bytes muon = { 0, 0 };
+    struct muon_bytes muon;
     uint64_t workspace = w->now[ITEM_WORKSPACE];
-    for (int i = w->r->stage->first; i < w->r->stage->first + w->r->stage->layers; i++)
-        muon_bytes_raise(w->r->in, (enum mixer)m->layer_mixer[i], (enum ffn)m->layer_ffn[i], &muon);
+    stage_muon_bytes(w->r->in, w->r->stage, &muon);
     w->now[ITEM_GATHERED_GRADIENTS] = muon.gathered;
     w->now[ITEM_WORKSPACE] = add_sat(workspace, muon.workspace);
     settle(w);

@@ -123,6 +123,15 @@ const struct primitive_info primitive_infos[] = {
     { "linear_context", "none", "one rank holds the whole sequence" },
     { "linear_context", "head_split", "an exchange gives each rank some heads of all tokens" },
     { "linear_context", "state_pass", "each rank hands the recurrent state to the next" },
+    { "optimizer", "adamw", "two moments a trained weight" },
+    { "optimizer", "muon",
+      "matrices of the layers have one moment, which five Newton-Schulz iterations orthogonalize; "
+      "embedding, head, norms, vectors and router stay with AdamW" },
+    { "master", "fp32", "trained weights are kept in fp32 beside their bf16 copies" },
+    { "master", "none", "updates are rounded, stochastically, into the bf16 weights" },
+    { "lora_targets", "attention", "adapters beside the projections of all mixers" },
+    { "lora_targets", "mlp", "adapters beside dense MLPs and shared experts" },
+    { "lora_targets", "experts", "adapters beside every routed expert, each its own" },
     { "offload", "checkpoints", "layer inputs wait in pinned host memory" },
     { "offload", "optimizer",
       "master weights and moments live in host memory and are streamed in "

@@ -47,6 +47,20 @@ static void add_vision(const struct model *model, json_t *array)
                    "it)");
 }
 
+/* What stands behind state that no executor holds. */
+static void add_trained(const struct primitives *p, json_t *array)
+{
+    if (p->optimizer == OPTIMIZER_MUON)
+        add(array, "Muon updates the layers' projections; embedding, head, norms, vectors, router, "
+                   "prediction layers and vision tower stay with AdamW");
+    if (p->master == MASTER_NONE)
+        add(array, "without master weights updates must be rounded stochastically, or small ones "
+                   "are lost");
+    if (p->lora_rank > 0 || p->frozen != 0)
+        add(array, "gradients pass through every layer, frozen ones below the lowest trained "
+                   "weight too");
+}
+
 json_t *report_assumptions_json(const struct prediction *prediction)
 {
     json_t *ret = json_array();
@@ -61,6 +75,7 @@ json_t *report_assumptions_json(const struct prediction *prediction)
     if (plan->model.mtp_layers > 0 && !plan->model.mtp_trained)
         add(ret, "the multi-token-prediction layers are not trained (model.mtp=1 trains them)");
     add_vision(&plan->model, ret);
+    add_trained(&plan->choices.primitives, ret);
     add_assumed_items(prediction, ret);
     add_assumed_times(prediction, ret);
     return ret;

@@ -1,6 +1,7 @@
 #include "planner/report/json.h"
 
 #include "base/item.h"
+#include "base/layout/trained.h"
 #include "planner/report/assumptions.h"
 #include "planner/report/rank_json.h"
 
@@ -167,6 +168,8 @@ json_t *report_model_of(const struct prediction *prediction)
     const struct model *model = &prediction->plan.model;
     json_t *ret = json_pack("{s:s, s:s}", "name", model->name, "title", model->title);
     add_counts(ret, &prediction->sizes.counts);
+    json_object_set_new(ret, "params_trained",
+                        json_bytes(params_trained(model, &prediction->plan.choices.primitives)));
     return ret;
 }
 

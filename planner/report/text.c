@@ -1,6 +1,7 @@
 #include "planner/report/text.h"
 
 #include "base/item.h"
+#include "base/layout/trained.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "planner/report/table.h"
@@ -37,6 +38,40 @@ static void append_moe(const struct primitives *p, char *ret, size_t size, size_
         text_append(ret, size, used, ", capped experts");
 }
 
+/* Names of set bits, joined by `between`. */
+static void append_names(unsigned bits, const char *const *names, int count, char *ret, size_t size,
+                         size_t *used)
+{
+    const char *between = "";
+    for (int i = 0; i < count; i++) {
+        if (!(bits >> i & 1U))
+            continue;
+        text_append(ret, size, used, "%s%s", between, names[i]);
+        between = " and ";
+    }
+}
+
+static void append_trained(const struct model *model, const struct primitives *p, char *ret,
+                           size_t size, size_t *used)
+{
+    unsigned targets = p->lora_targets & ~(unsigned)(model->moe.experts > 0 ? 0 : LORA_EXPERTS);
+    if (p->optimizer == OPTIMIZER_MUON)
+        text_append(ret, size, used, ", Muon");
+    if (p->moments_dtype == DTYPE_BF16)
+        text_append(ret, size, used, ", bf16 moments");
+    if (p->master == MASTER_NONE)
+        text_append(ret, size, used, ", no master weights");
+    if (p->lora_rank > 0) {
+        text_append(ret, size, used, ", adapters of rank %d for ", p->lora_rank);
+        append_names(targets, lora_names, LORA_COUNT, ret, size, used);
+    }
+    if (p->frozen != 0) {
+        text_append(ret, size, used, ", ");
+        append_names(p->frozen, component_names, FREEZABLE_COMPONENTS, ret, size, used);
+        text_append(ret, size, used, " frozen");
+    }
+}
+
 void format_primitives(const struct model *model, const struct primitives *p, char *ret,
                        size_t size)
 {
@@ -55,6 +90,7 @@ void format_primitives(const struct model *model, const struct primitives *p, ch
     for (int i = 0; i < OFFLOAD_COUNT; i++)
         if (p->offload & 1u << i)
             text_append(ret, size, &used, ", %s offloaded", offload_names[i]);
+    append_trained(model, p, ret, size, &used);
 }
 
 void format_params(uint64_t params, char *ret, size_t size)
@@ -68,14 +104,20 @@ void format_params(uint64_t params, char *ret, size_t size)
 void report_head_text(const struct prediction *prediction, FILE *out)
 {
     const struct plan *plan = &prediction->plan;
-    char total[32], active[32], tokens[32];
+    char total[32], active[32], tokens[32], trained[64] = "";
     struct scale scale = scale_for(prediction->memory_bytes);
+    uint64_t params = params_trained(&plan->model, &plan->choices.primitives);
+    if (params != prediction->sizes.counts.trained) {
+        format_params(params, tokens, sizeof tokens);
+        (void)snprintf(trained, sizeof trained, ", %s trained", tokens);
+    }
     format_params(prediction->sizes.counts.total, total, sizeof total);
     format_params(prediction->sizes.counts.active, active, sizeof active);
     units_format_count(tokens, sizeof tokens, plan->seq_tokens);
-    (void)fprintf(out, "%s, %s parameters, %s active    %d x %s (%.1f %s usable)    %s tokens\n",
+    (void)fprintf(out, "%s, %s parameters, %s active%s    %d x %s (%.1f %s usable)    %s tokens\n",
                   plan->model.title[0] ? plan->model.title : plan->model.name, total, active,
-                  plan->gpus, plan->hardware.gpu[0] ? plan->hardware.gpu : plan->hardware.name,
+                  trained, plan->gpus,
+                  plan->hardware.gpu[0] ? plan->hardware.gpu : plan->hardware.name,
                   scaled(scale, prediction->memory_bytes), scale.unit, tokens);
 }
 

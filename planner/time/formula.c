@@ -36,6 +36,18 @@ static const char *const how[TIME_ITEM_COUNT] = {
                   "leave the device without work",
 };
 
+/* What Muon adds to an item. */
+static const char *muon_adds(const struct primitives *p, enum time_item item)
+{
+    if (p->optimizer != OPTIMIZER_MUON)
+        return "";
+    if (item == TIME_REDUCE)
+        return ", momenta gathered and updates returned in bf16";
+    if (item == TIME_OPTIMIZER)
+        return ", and 5 x (4 n m^2 + 2 m^3) FLOPs a matrix m x n, m <= n, dealt among its ranks";
+    return "";
+}
+
 void step_time_formula(const struct budget_input *in, const struct step_time *time,
                        enum time_item item, char *ret, size_t size)
 {
@@ -56,8 +68,8 @@ void step_time_formula(const struct budget_input *in, const struct step_time *ti
         (void)snprintf(ret, size, "%s; pp %d, %d micro-batches", how[item], l->pp,
                        l->micro_batches);
     else
-        (void)snprintf(ret, size, "%s; %s tokens, %d micro-batches", how[item], tokens,
-                       l->micro_batches);
+        (void)snprintf(ret, size, "%s%s; %s tokens, %d micro-batches", how[item],
+                       muon_adds(&in->choices->primitives, item), tokens, l->micro_batches);
 }
 
 static bool runs_context(const struct primitives *p)
@@ -66,11 +78,23 @@ static bool runs_context(const struct primitives *p)
            p->linear_context == LINEAR_CONTEXT_NONE;
 }
 
+static bool trains_partly(const struct primitives *p)
+{
+    return p->lora_rank > 0 || p->frozen != 0;
+}
+
+static bool updates_otherwise(const struct primitives *p)
+{
+    return p->optimizer != OPTIMIZER_ADAMW || p->moments_dtype != DTYPE_FP32 ||
+           p->master != MASTER_FP32;
+}
+
 /* Efficiencies come measured with the hardware file; what rests on a schedule that no executor runs
  * is assumed. */
 enum basis step_time_basis(const struct budget_input *in, enum time_item item)
 {
     const struct layout *l = &in->choices->layout;
+    const struct primitives *p = &in->choices->primitives;
     switch (item) {
     case TIME_ATTENTION:
         if (in->choices->primitives.attention_deterministic && !in->hardware->host)
@@ -80,13 +104,16 @@ enum basis step_time_basis(const struct budget_input *in, enum time_item item)
     case TIME_EXPERTS:
     case TIME_LOSS:
     case TIME_ELEMENTWISE:
+        return l->tp > 1 || l->etp > 1 || trains_partly(p) ? BASIS_ASSUMED : BASIS_MEASURED;
     case TIME_OPTIMIZER:
-        return l->tp > 1 || l->etp > 1 ? BASIS_ASSUMED : BASIS_MEASURED;
+        return l->tp > 1 || l->etp > 1 || trains_partly(p) || updates_otherwise(p) ? BASIS_ASSUMED
+                                                                                   : BASIS_MEASURED;
     case TIME_EXPOSED_EXCHANGE:
         return in->choices->primitives.moe != MOE_CAPPED ? BASIS_MEASURED : BASIS_ASSUMED;
     case TIME_EXPOSED_GATHER:
-    case TIME_REDUCE:
         return l->pp > 1 ? BASIS_ASSUMED : BASIS_MEASURED;
+    case TIME_REDUCE:
+        return l->pp > 1 || p->optimizer == OPTIMIZER_MUON ? BASIS_ASSUMED : BASIS_MEASURED;
     case TIME_EXPOSED_CONTEXT:
         return runs_context(&in->choices->primitives) ? BASIS_MEASURED : BASIS_ASSUMED;
     case TIME_HOST:

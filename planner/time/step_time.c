@@ -1,6 +1,8 @@
 /* step_time.c - the seconds of a step: layers of the slowest stage, micro-batch by micro-batch, the
  * pipeline's bubble, and what comes once at the end. */
 #include "planner/time/step_time.h"
+
+#include "base/layout/trained.h"
 #include "planner/time/stage.h"
 
 #include <string.h>
@@ -107,6 +109,41 @@ static double last_products(const struct model *m, enum ffn ffn)
     return 2.0 * m->hidden * (ffn == FFN_MOE ? expert : (double)m->dense_width);
 }
 
+/* Weights a token multiplies by, of a layer's tensor. */
+static double active(const struct model *m, const struct layer_tensor *t, double elements)
+{
+    return elements * (t->expert ? (double)m->moe.top_k : 1);
+}
+
+/* A frozen weight has no gradient: 2 FLOPs a token less. An adapter's weights have 6 each, and what
+ * it makes again in backward, rank x in, 2 in hardware; its part of a replay is left out. */
+static void trained_flops(const struct budget_input *in, struct model_flops *ret)
+{
+    const struct primitives *p = &in->choices->primitives;
+    const struct model *m = in->model;
+    unsigned trained = trained_components(p), adapted = adapted_components(p);
+    enum component head = m->tied ? COMPONENT_EMBEDDING : COMPONENT_HEAD;
+    double uses = 1 + (m->mtp_trained ? m->mtp_layers : 0), rank = p->lora_rank;
+    double frozen = has_component(trained, head) ? 0 : uses * m->hidden * (double)m->vocab;
+    double adapters = 0, again = 0;
+    for (int i = 0; i < m->layers; i++) {
+        const struct layer_tensors *layer = &in->sizes->tensors[m->layer_mixer[i]][m->layer_ffn[i]];
+        for (int k = 0; k < layer->count; k++) {
+            const struct layer_tensor *t = &layer->items[k];
+            double rows = (double)t->rows, cols = (double)t->cols;
+            enum component c = (enum component)t->component;
+            if (t->matmul && !has_component(trained, c))
+                frozen += active(m, t, rows * cols);
+            if (t->matrix && has_component(adapted, c)) {
+                adapters += active(m, t, rank * (rows + cols));
+                again += active(m, t, rank * cols);
+            }
+        }
+    }
+    ret->model += 6 * adapters - 2 * frozen;
+    ret->hardware += 6 * adapters + 2 * again - 2 * frozen;
+}
+
 /* The convention's, less what no replay runs, and with what strips run twice. */
 static void hardware_flops(const struct budget_input *in, struct model_flops *ret)
 {
@@ -125,6 +162,8 @@ static void hardware_flops(const struct budget_input *in, struct model_flops *re
     }
     model_flops_per_token(in->model, in->seq_tokens, replayed, ret);
     ret->hardware -= left_out;
+    if (p->lora_rank > 0 || p->frozen != 0)
+        trained_flops(in, ret);
     if (p->vocab_strip > 0 || p->loss == LOSS_RING_DTP)
         ret->hardware += 2.0 * in->model->hidden * (double)in->model->vocab;
 }
