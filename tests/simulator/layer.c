@@ -1,0 +1,147 @@
+/* layer.c - one layer: its mixer and its feed-forward half, forward, replayed, backward; the dense
+ * half; what mixers have in common. */
+#include "tests/simulator/rank.h"
+
+#include <string.h>
+
+typedef void half_function(struct layer *y);
+
+static half_function *const mixers_forward[MIXER_COUNT] = {
+    [MIXER_GQA] = attention_forward,       [MIXER_LOCAL] = attention_forward,
+    [MIXER_GDN] = delta_forward,           [MIXER_MLA] = latent_forward,
+    [MIXER_DSA] = sparse_forward,          [MIXER_DSA_SHARED] = sparse_forward,
+    [MIXER_LIGHTNING] = lightning_forward, [MIXER_MAMBA] = mamba_forward,
+};
+static half_function *const mixers_backward[MIXER_COUNT] = {
+    [MIXER_GQA] = attention_backward,       [MIXER_LOCAL] = attention_backward,
+    [MIXER_GDN] = delta_backward,           [MIXER_MLA] = latent_backward,
+    [MIXER_DSA] = sparse_backward,          [MIXER_DSA_SHARED] = sparse_backward,
+    [MIXER_LIGHTNING] = lightning_backward, [MIXER_MAMBA] = mamba_backward,
+};
+
+/* The next layer's checkpoint, the head's input, or what a transfer to the next stage holds. */
+void make_output(struct layer *y)
+{
+    struct rank *s = y->s;
+    int run = s->layers / s->l->vpp;
+    if ((y->local + 1) % run != 0)
+        make_checkpoint(s, y->pass, y->local + 1);
+    else if (s->has_head && y->local == s->layers - 1)
+        y->pass->xf = make(s, ITEM_LOSS_WORKING, 2 * s->N * s->H);
+}
+
+void mixer_output(struct layer *y)
+{
+    struct rank *s = y->s;
+    struct held sum = whole_hidden(y);
+    y->k->x1 = keep(y, ITEM_LAYER_WORKING, 2 * s->N * s->H);
+    drop(s, &sum);
+}
+
+void mixer_input_backward(struct layer *y, struct held *const *after, size_t count, bool gathers)
+{
+    struct rank *s = y->s;
+    struct held n1 = working(y, 2 * s->N * s->H), all = { 0 }, sum = { 0 };
+    if (gathers)
+        all = whole_hidden(y);
+    drop(s, &n1);
+    drop(s, &all);
+    if (gathers)
+        sum = whole_hidden(y);
+    struct held dn1 = working(y, 2 * s->N * s->H);
+    drop(s, &sum);
+    drop_all(s, after, count);
+    drop(s, &dn1);
+}
+
+uint64_t gate_up_width(const struct rank *s, uint64_t width)
+{
+    return s->m->mlp_ungated ? width : 2 * width;
+}
+
+void dense_forward(struct layer *y)
+{
+    struct rank *s = y->s;
+    uint64_t F = split(s->m->dense_width, s->tp);
+    struct held n2 = working(y, 2 * s->N * s->H), all = whole_hidden(y);
+    y->k->hd = keep(y, ITEM_LAYER_WORKING, 2 * s->T * gate_up_width(s, F));
+    drop(s, &n2);
+    drop(s, &all);
+    if (y->mode == REPLAY)
+        return;
+    struct held ad = working(y, 2 * s->T * F);
+    unless_kept(y, &y->k->hd);
+    struct held sum = whole_hidden(y);
+    make_output(y);
+    drop(s, &sum);
+    drop(s, &ad);
+    unless_kept(y, &y->k->x1);
+}
+
+void dense_backward(struct layer *y)
+{
+    struct rank *s = y->s;
+    uint64_t F = split(s->m->dense_width, s->tp);
+    struct held dx_all = whole_hidden(y);
+    struct held ad = working(y, 2 * s->T * F), dad = working(y, 2 * s->T * F);
+    drop(s, &dx_all);
+    drop(s, &ad);
+    drop(s, &dad); /* dhd over hd */
+    struct held n2 = working(y, 2 * s->N * s->H), all = whole_hidden(y);
+    drop(s, &n2);
+    drop(s, &all);
+    struct held sum = whole_hidden(y), dn2 = working(y, 2 * s->N * s->H);
+    drop(s, &sum);
+    drop(s, &y->k->hd);
+    drop(s, &dn2);
+    drop(s, &y->k->x1);
+}
+
+static struct layer layer_of(struct rank *s, struct pass *pass, int local, enum mode mode)
+{
+    int index = s->first + local;
+    const uint64_t *received = s->job->received;
+    struct layer y = { s, pass, local, index, mode, &pass->kept[local], 0, 0 };
+    y.S = s->N * (uint64_t)s->m->moe.top_k;
+    y.R = received ? received[index] : s->rows;
+    return y;
+}
+
+static bool is_chunked(const struct rank *s)
+{
+    return s->p->moe != MOE_PLAIN;
+}
+
+void layer_forward(struct rank *s, struct pass *pass, int local, enum mode mode)
+{
+    struct layer y = layer_of(s, pass, local, mode);
+    memset(y.k, 0, sizeof *y.k);
+    if (mixers_forward[s->m->layer_mixer[y.index]])
+        mixers_forward[s->m->layer_mixer[y.index]](&y);
+    switch ((enum ffn)s->m->layer_ffn[y.index]) {
+    case FFN_DENSE:
+        dense_forward(&y);
+        break;
+    case FFN_MOE:
+        (is_chunked(s) ? chunked_forward : moe_forward)(&y);
+        break;
+    case FFN_NONE:
+    case FFN_COUNT:
+        drop(s, &y.k->x1); /* goes on as the output */
+        if (mode != REPLAY)
+            make_output(&y);
+        break;
+    }
+}
+
+void layer_backward(struct rank *s, struct pass *pass, int local)
+{
+    struct layer y = layer_of(s, pass, local, is_recomputed(s, local) ? REPLAY : SAVE);
+    if (s->m->layer_ffn[y.index] == FFN_DENSE)
+        dense_backward(&y);
+    else if (s->m->layer_ffn[y.index] == FFN_MOE)
+        (is_chunked(s) ? chunked_backward : moe_backward)(&y);
+    if (mixers_backward[s->m->layer_mixer[y.index]])
+        mixers_backward[s->m->layer_mixer[y.index]](&y);
+    drop_checkpoint(s, pass, local);
+}

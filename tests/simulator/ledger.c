@@ -1,0 +1,68 @@
+/* ledger.c - what is alive, item by item, and when there was the most of it. */
+#include "tests/simulator/rank.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { ARENA_BYTES = 256 };
+
+uint64_t make_size(uint64_t bytes)
+{
+    return (bytes + ARENA_BYTES - 1) / ARENA_BYTES * ARENA_BYTES;
+}
+
+struct held make(struct rank *s, enum item item, uint64_t bytes)
+{
+    struct sim_result *g = s->ledger;
+    uint64_t rounded = make_size(bytes);
+    g->live[item] += rounded;
+    g->total += rounded;
+    if (g->live[item] > g->max[item])
+        g->max[item] = g->live[item];
+    if (g->total > g->peak) {
+        g->peak = g->total;
+        g->phase = s->phase;
+        memcpy(g->at_peak, g->live, sizeof g->live);
+    }
+    return (struct held){ item, rounded };
+}
+
+void drop(struct rank *s, struct held *t)
+{
+    assert(s->ledger->live[t->item] >= t->bytes);
+    s->ledger->live[t->item] -= t->bytes;
+    s->ledger->total -= t->bytes;
+    t->bytes = 0;
+}
+
+void drop_all(struct rank *s, struct held *const *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        drop(s, list[i]);
+}
+
+void enter(struct rank *s, enum sim_phase_kind kind, int micro_batch, int layer)
+{
+    s->phase = (struct sim_phase){ kind, s->stage, micro_batch, layer };
+}
+
+struct held working(struct layer *y, uint64_t bytes)
+{
+    return make(y->s, ITEM_LAYER_WORKING, bytes);
+}
+
+struct held keep(struct layer *y, enum item item, uint64_t bytes)
+{
+    return make(y->s, y->mode == SAVE ? ITEM_LAYER_SAVED : item, bytes);
+}
+
+void unless_kept(struct layer *y, struct held *t)
+{
+    if (y->mode == PLAIN)
+        drop(y->s, t);
+}
+
+struct held whole_hidden(struct layer *y)
+{
+    return working(y, y->s->tp > 1 ? 2 * y->s->T * y->s->H : 0);
+}

@@ -1,0 +1,81 @@
+/* loss.c - final norm, head and loss, forward and backward in one pass. */
+#include "tests/simulator/rank.h"
+
+enum { LOSS_HELD = 12 };
+
+struct tiles {
+    int count;
+    struct held held[LOSS_HELD];
+};
+
+static void add(struct rank *s, struct tiles *t, enum item item, uint64_t bytes)
+{
+    t->held[t->count++] = make(s, item, bytes);
+}
+
+static void streamed(struct rank *s, struct tiles *t, uint64_t tile, uint64_t vocab)
+{
+    uint64_t strip = (uint64_t)s->p->vocab_strip, w = strip > 0 && strip < vocab ? strip : vocab;
+    if (strip > 0)
+        add(s, t, ITEM_LOSS_WORKING, 4 * s->T);
+    add(s, t, ITEM_LOSS_WORKING, 4 * tile * w);
+    add(s, t, ITEM_LOSS_WORKING, 2 * tile * w);
+    if (strip > 0)
+        add(s, t, ITEM_LOSS_WORKING, 4 * tile * s->H);
+}
+
+static void whole(struct rank *s, struct tiles *t, uint64_t tile, uint64_t vocab)
+{
+    bool fp32 = s->p->logits_dtype == DTYPE_FP32;
+    add(s, t, ITEM_LOGITS, (fp32 ? 4U : 2U) * s->T * vocab);
+    if (fp32)
+        add(s, t, ITEM_LOSS_WORKING, 2 * tile * vocab);
+}
+
+/* One shard of the matrix and of its gradient at work, one of each arriving; three numbers a token.
+ */
+static void around(struct rank *s, struct tiles *t, uint64_t tile, uint64_t vocab)
+{
+    uint64_t shard = split((int)vocab, (uint64_t)s->p->vocab_group);
+    uint64_t grad = s->p->grad_dtype == DTYPE_BF16 ? 2 : 4;
+    for (int i = 0; i < 3; i++)
+        add(s, t, ITEM_LOSS_WORKING, 4 * s->T);
+    for (int i = 0; i < 2; i++) {
+        add(s, t, ITEM_LOSS_WORKING, 2 * shard * s->H);
+        add(s, t, ITEM_LOSS_WORKING, grad * shard * s->H);
+    }
+    add(s, t, ITEM_LOSS_WORKING, 4 * tile * shard);
+    add(s, t, ITEM_LOSS_WORKING, 2 * tile * shard);
+}
+
+/* xf is there. */
+static void tiles(struct rank *s)
+{
+    struct tiles t = { .count = 0 };
+    uint64_t most = (uint64_t)s->p->loss_tile_tokens, tile = s->T < most ? s->T : most;
+    if (s->p->loss == LOSS_FULL)
+        whole(s, &t, tile, sim_vocab(s));
+    else if (s->p->loss == LOSS_LINEAR_CE)
+        streamed(s, &t, tile, sim_vocab(s));
+    else
+        around(s, &t, tile, sim_vocab(s));
+    for (int i = 0; i < t.count; i++)
+        drop(s, &t.held[i]);
+}
+
+void play_loss(struct rank *s, struct pass *pass)
+{
+    const struct unit *tied = s->m->tied ? &s->embedding : NULL;
+    uint64_t state = 2 * s->N * s->H, gathered = s->tp > 1 ? 2 * s->T * s->H : 0;
+    open_gradients(s, &s->head, tied);
+    struct held nf = make(s, ITEM_LOSS_WORKING, state), dnf = make(s, ITEM_LOSS_WORKING, state);
+    struct held all = make(s, ITEM_LOSS_WORKING, gathered);
+    struct held sum = make(s, ITEM_LOSS_WORKING, gathered);
+    tiles(s);
+    drop(s, &all);
+    drop(s, &sum);
+    pass->dx = make(s, ITEM_LAYER_WORKING, state);
+    drop(s, &pass->xf);
+    drop(s, &nf);
+    drop(s, &dnf);
+}

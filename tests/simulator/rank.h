@@ -1,0 +1,186 @@
+/* rank.h - the state of a played step, shared by the simulator's sources. */
+#ifndef RANKFIT_TESTS_SIMULATOR_RANK_H
+#define RANKFIT_TESTS_SIMULATOR_RANK_H
+
+#include "tests/simulator/simulator.h"
+
+#include "base/model/tensor.h"
+
+#include <stdbool.h>
+
+enum { SIM_MAX_CHUNKS = 64, SIM_MAX_PARTS = 4, SIM_MAX_USES = 2 * MODEL_MAX_LAYERS + 2 };
+
+/* A tensor alive; bytes 0: none. */
+struct held {
+    enum item item;
+    uint64_t bytes;
+};
+
+/* What one part of a unit of state has: elements, padded, and the ranks that share them. */
+struct part {
+    uint64_t elements;
+    int shards;
+};
+struct unit {
+    int count;
+    struct part part[SIM_MAX_PARTS];
+};
+
+/* Tensors that a layer keeps from forward or replay to its backward. */
+struct kept_rows {
+    struct held xe, we, map, h;
+};
+struct kept {
+    struct kept_rows rows, chunk[SIM_MAX_CHUNKS];
+    struct held x1;
+    struct held qkv, o, lse;                                                /* attention */
+    struct held query_latent, latent, q, kv;                                /* through latents */
+    struct held index_key, index_weights, index_query, choices;             /* indexers */
+    struct held in, b, a, triangle, gate;                                   /* linear attention */
+    struct held probs, chosen, weights, slots, latent_sum, hs, scalar_gate; /* experts */
+    struct held hd;                                                         /* dense MLP */
+};
+
+/* A micro-batch on its way through the stage. */
+struct pass {
+    int micro_batch;
+    struct held ids, targets, dx, xf;
+    struct held *choices, *latent_sum; /* one a layer; beside checkpoints */
+    struct kept *kept;
+};
+
+/* A run of layers that a micro-batch passes at once: all of the stage's, or one of vpp. */
+struct run {
+    int from, to;
+    bool first, last; /* of the stage */
+};
+
+struct rank {
+    const struct sim_job *job;
+    const struct model *m;
+    const struct layout *l;
+    const struct primitives *p;
+    struct sim_result *ledger;
+    struct sim_phase phase;
+    int stage, first, layers;
+    bool has_embedding, has_head;
+    uint64_t T, N, A, H; /* local tokens; those of a region that tp splits; of the context group */
+    uint64_t tp, cp, rows;
+    struct unit embedding, head, mtp, vision, frozen;
+    struct unit *layer; /* one a layer of the stage */
+    /* Uses of units in order, and what is gathered for each. */
+    int uses, next_use, order[SIM_MAX_USES];
+    bool issued[SIM_MAX_USES];
+    struct held gathered[SIM_MAX_USES][SIM_MAX_PARTS];
+    struct held full[SIM_MAX_PARTS];                            /* gradients of this unit */
+    struct held old[SIM_MAX_PARTS], old_receive[SIM_MAX_PARTS]; /* of the unit before */
+    struct pass **passes;                                       /* one a micro-batch */
+    /* Offloaded checkpoints. */
+    uint64_t alive, most_alive, on_host;
+};
+
+enum mode { PLAIN, SAVE, REPLAY };
+
+/* One layer at work. */
+struct layer {
+    struct rank *s;
+    struct pass *pass;
+    int local, index; /* in the stage, in the model */
+    enum mode mode;
+    struct kept *k;
+    uint64_t S, R; /* routed rows sent, received */
+};
+
+/* ledger.c */
+struct held make(struct rank *s, enum item item, uint64_t bytes);
+uint64_t make_size(uint64_t bytes); /* as the arena rounds it */
+void drop(struct rank *s, struct held *t);
+void drop_all(struct rank *s, struct held *const *list, size_t count);
+void enter(struct rank *s, enum sim_phase_kind kind, int micro_batch, int layer);
+struct held working(struct layer *y, uint64_t bytes);
+struct held keep(struct layer *y, enum item item, uint64_t bytes);
+void unless_kept(struct layer *y, struct held *t); /* releases it where nothing is kept */
+/* [T, H] when tensor parallelism gathers or sums; none otherwise. */
+struct held whole_hidden(struct layer *y);
+
+/* units.c: state, what is gathered, gradients on their way */
+void units_init(struct rank *s);
+void units_done(struct rank *s);
+void make_state(struct rank *s);
+/* Uses of a pass over the layers `from` to `to`: the embedding before the first, the head behind
+ * the last, and then the layers once more. */
+void begin_order(struct rank *s, const struct run *run, bool returns);
+void begin_use(struct rank *s, int use);
+void end_use(struct rank *s, int use);
+void open_gradients(struct rank *s, const struct unit *unit, const struct unit *second);
+void close_gradients(struct rank *s, const struct unit *unit, const struct unit *second);
+void drop_old(struct rank *s);
+void reduce_state(struct rank *s);
+uint64_t sim_vocab(const struct rank *s);
+
+/* checkpoints.c */
+/* Input of a layer, by its place in the stage. */
+void make_checkpoint(struct rank *s, struct pass *pass, int local);
+void drop_checkpoint(struct rank *s, struct pass *pass, int local);
+bool is_recomputed(const struct rank *s, int local);
+
+/* loss.c */
+void play_loss(struct rank *s, struct pass *pass);
+
+/* layer.c, and what halves of a layer share */
+void layer_forward(struct rank *s, struct pass *pass, int local, enum mode mode);
+void layer_backward(struct rank *s, struct pass *pass, int local);
+void make_output(struct layer *y);
+
+/* The mixers: each makes x1 at its end, or starts from dx. */
+void attention_forward(struct layer *y);
+void attention_backward(struct layer *y);
+void latent_forward(struct layer *y);
+void latent_backward(struct layer *y);
+void sparse_forward(struct layer *y);
+void sparse_backward(struct layer *y);
+void delta_forward(struct layer *y);
+void delta_backward(struct layer *y);
+void lightning_forward(struct layer *y);
+void lightning_backward(struct layer *y);
+void mamba_forward(struct layer *y);
+void mamba_backward(struct layer *y);
+/* Their last step forward, and c7 to c9: the normed input again, its gradient. */
+void mixer_output(struct layer *y);
+void mixer_input_backward(struct layer *y, struct held *const *after, size_t count, bool gathers);
+
+/* Feed-forward halves. */
+void dense_forward(struct layer *y);
+void dense_backward(struct layer *y);
+void moe_forward(struct layer *y);
+void moe_backward(struct layer *y);
+void router_forward(struct layer *y);
+void shared_forward(struct layer *y, struct held *n2);
+void shared_backward(struct layer *y, struct held *n2, struct held *dn2);
+void chunked_forward(struct layer *y);
+void chunked_backward(struct layer *y);
+bool exchanges(const struct rank *s);
+uint64_t expert_width(const struct rank *s);
+uint64_t latent_bytes(const struct rank *s); /* [N, latent width of the experts] */
+void keep_latent_sum(struct layer *y);
+uint64_t gate_up_width(const struct rank *s, uint64_t width);
+
+/* context.c: what context parallelism moves at attention or a recurrence; scratch of backward. */
+enum { CONTEXT_HELD = 16 };
+struct context_held {
+    int count;
+    struct held held[CONTEXT_HELD];
+};
+struct context_held context_make(struct layer *y, bool backward);
+void context_drop(struct layer *y, struct context_held *c);
+bool gathers_keys(const struct rank *s);
+uint64_t attention_scratch(const struct rank *s);
+uint64_t latent_scratch(const struct rank *s);
+uint64_t head_block(const struct rank *s);
+
+static inline uint64_t split(int count, uint64_t ranks)
+{
+    return ((uint64_t)count + ranks - 1) / ranks;
+}
+
+#endif

@@ -1,0 +1,225 @@
+/* simulator.c - the step of one rank: state, the schedule of micro-batches on its stage, the
+ * reduction at the end. */
+#include "tests/simulator/rank.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct run run_of(const struct rank *s, int index)
+{
+    int n = s->l->vpp, length = s->layers / n;
+    return (struct run){ index * length, (index + 1) * length, index == 0, index == n - 1 };
+}
+
+static struct pass *begin_pass(struct rank *s, int micro_batch)
+{
+    struct pass *pass = calloc(1, sizeof *pass);
+    size_t layers = (size_t)s->layers;
+    pass->micro_batch = micro_batch;
+    pass->choices = calloc(layers, sizeof pass->choices[0]);
+    pass->latent_sum = calloc(layers, sizeof pass->latent_sum[0]);
+    pass->kept = calloc(layers, sizeof pass->kept[0]);
+    pass->ids = make(s, ITEM_INPUTS, 4 * s->T);
+    pass->targets = make(s, ITEM_INPUTS, 4 * s->T);
+    s->passes[micro_batch] = pass;
+    return pass;
+}
+
+static void end_pass(struct rank *s, struct pass *pass)
+{
+    drop(s, &pass->ids);
+    drop(s, &pass->targets);
+    s->passes[pass->micro_batch] = NULL;
+    free(pass->choices);
+    free(pass->latent_sum);
+    free(pass->kept);
+    free(pass);
+}
+
+static bool reaches_head(const struct rank *s, const struct run *run)
+{
+    return s->has_head && run->last;
+}
+
+/* The embedding, or what came from the stage before, is the input of the run's first layer. */
+static int forward_layers(struct rank *s, struct pass *pass, const struct run *run)
+{
+    int use = 0;
+    begin_order(s, run, reaches_head(s, run));
+    if (s->has_embedding && run->first) {
+        begin_use(s, use);
+        make_checkpoint(s, pass, 0);
+        end_use(s, use++);
+    }
+    for (int i = run->from; i < run->to; i++) {
+        enter(s, SIM_FORWARD, pass->micro_batch, s->first + i);
+        begin_use(s, use);
+        if (i == run->from && !(s->has_embedding && run->first))
+            make_checkpoint(s, pass, i);
+        layer_forward(s, pass, i, is_recomputed(s, i) ? PLAIN : SAVE);
+        end_use(s, use++);
+    }
+    return use;
+}
+
+static void head_and_loss(struct rank *s, struct pass *pass, int use)
+{
+    enter(s, SIM_LOSS, pass->micro_batch, -1);
+    begin_use(s, use);
+    play_loss(s, pass);
+    end_use(s, use);
+    close_gradients(s, &s->head, s->m->tied ? &s->embedding : NULL);
+}
+
+static void forward(struct rank *s, int micro_batch, int index)
+{
+    struct run run = run_of(s, index);
+    bool embeds = s->has_embedding && run.first;
+    enter(s, SIM_FORWARD, micro_batch, embeds ? -1 : s->first + run.from);
+    struct pass *pass = run.first ? begin_pass(s, micro_batch) : s->passes[micro_batch];
+    int use = forward_layers(s, pass, &run);
+    if (reaches_head(s, &run)) {
+        head_and_loss(s, pass, use++);
+        s->next_use = use;
+    }
+}
+
+static void layer_again(struct rank *s, struct pass *pass, int i, int use)
+{
+    enter(s, SIM_BACKWARD, pass->micro_batch, s->first + i);
+    begin_use(s, use);
+    open_gradients(s, &s->layer[i], NULL);
+    if (is_recomputed(s, i))
+        layer_forward(s, pass, i, REPLAY);
+    layer_backward(s, pass, i);
+    end_use(s, use);
+    close_gradients(s, &s->layer[i], NULL);
+}
+
+static void backward(struct rank *s, int micro_batch, int index)
+{
+    struct run run = run_of(s, index);
+    struct pass *pass = s->passes[micro_batch];
+    int use = s->next_use;
+    enter(s, SIM_BACKWARD, micro_batch, s->first + run.to - 1);
+    if (!reaches_head(s, &run)) {
+        use = 0;
+        begin_order(s, NULL, false);
+        for (int i = run.to - 1; i >= run.from; i--)
+            s->order[s->uses++] = i;
+        pass->dx = make(s, ITEM_LAYER_WORKING, 2 * s->N * s->H);
+    }
+    for (int i = run.to - 1; i >= run.from; i--)
+        layer_again(s, pass, i, use++);
+    if (s->has_embedding && run.first) {
+        enter(s, SIM_BACKWARD, micro_batch, -1);
+        open_gradients(s, &s->embedding, NULL);
+        drop(s, &pass->dx);
+        close_gradients(s, &s->embedding, NULL);
+    }
+    drop(s, &pass->dx);
+    drop_old(s);
+    if (run.first)
+        end_pass(s, pass);
+}
+
+/* Passes before the first backward: 1F1B, or interleaved. */
+static int warm_up(const struct rank *s)
+{
+    int p = s->l->pp - s->stage - 1, v = s->l->vpp, all = s->l->micro_batches * v;
+    int before = v == 1 ? p : 2 * p + (v - 1) * s->l->pp;
+    return before < all - 1 ? before : all - 1;
+}
+
+/* The n-th pass of the stage: micro-batches in groups of as many as there are stages, run by run.
+ */
+static void pass_of(const struct rank *s, int n, int *ret_micro_batch, int *ret_run)
+{
+    int v = s->l->vpp, m = s->l->micro_batches, group = v == 1 ? 1 : s->l->pp;
+    int first = n / (group * v) * group, size = m - first < group ? m - first : group;
+    int within = n - first * v;
+    *ret_run = within / size;
+    *ret_micro_batch = first + within % size;
+}
+
+static void play_micro_batches(struct rank *s)
+{
+    int v = s->l->vpp, all = s->l->micro_batches * v, ahead = warm_up(s), mb, run;
+    for (int n = 0; n < all + ahead; n++) {
+        if (n < all) {
+            pass_of(s, n, &mb, &run);
+            forward(s, mb, run);
+        }
+        if (n >= ahead) {
+            pass_of(s, n - ahead, &mb, &run);
+            backward(s, mb, v - 1 - run);
+        }
+    }
+}
+
+/* A transfer to or from each neighbour, of states and of gradients: what comes is copied from its
+ * buffer, what goes is written into it. Interleaved stages are a ring. */
+static void make_transfers(struct rank *s)
+{
+    int neighbours = (s->stage > 0) + (s->stage < s->l->pp - 1);
+    if (s->l->vpp > 1)
+        neighbours = 2;
+    for (int i = 0; i < 2 * neighbours; i++)
+        (void)make(s, ITEM_PIPELINE_BUFFERS, 2 * s->N * s->H);
+}
+
+static void rank_init(struct rank *s, const struct sim_job *job, struct sim_result *ledger)
+{
+    const struct layout *l = &job->choices->layout;
+    memset(s, 0, sizeof *s);
+    memset(ledger, 0, sizeof *ledger);
+    *s = (struct rank){ .job = job, .m = job->model, .l = l, .ledger = ledger };
+    s->p = &job->choices->primitives;
+    s->stage = layout_coordinate(l, AXIS_PP, job->rank);
+    s->first = layout_first_layer(l, s->stage);
+    s->layers = l->stage_layers[s->stage];
+    s->has_embedding = s->stage == 0;
+    s->has_head = s->stage == l->pp - 1;
+    s->tp = (uint64_t)l->tp;
+    s->cp = (uint64_t)l->cp;
+    s->A = (uint64_t)l->micro_batch * job->seq_tokens;
+    s->T = s->A / s->cp;
+    s->N = s->T / s->tp;
+    s->H = (uint64_t)job->model->hidden;
+    s->rows = sim_rows(job);
+    s->most_alive = (uint64_t)(s->layers / l->vpp) * (uint64_t)(warm_up(s) + 1);
+    s->passes = calloc((size_t)l->micro_batches, sizeof s->passes[0]);
+    units_init(s);
+}
+
+uint64_t sim_rows(const struct sim_job *job)
+{
+    const struct layout *l = &job->choices->layout;
+    const struct moe *moe = &job->model->moe;
+    uint64_t tokens = (uint64_t)l->micro_batch * job->seq_tokens / (uint64_t)(l->cp * l->tp);
+    struct routing_shape shape = { tokens, moe->top_k, moe->experts, l->ep };
+    struct routing_load load;
+    if (moe->experts == 0)
+        return 0;
+    if (l->ep == 1)
+        return tokens * (uint64_t)moe->top_k * (uint64_t)l->etp;
+    routing_load(&job->routing, &shape, layout_coordinate(l, AXIS_EP, job->rank), 0.99, &load);
+    return load.point_rows * (uint64_t)l->etp;
+}
+
+void simulate(const struct sim_job *job, struct sim_result *ret)
+{
+    struct rank *s = calloc(1, sizeof *s);
+    rank_init(s, job, ret);
+    enter(s, SIM_START, 0, -1);
+    ret->live[ITEM_WORKSPACE] = ret->max[ITEM_WORKSPACE] = job->hardware->workspace_bytes;
+    ret->total = job->hardware->workspace_bytes;
+    make_state(s);
+    make_transfers(s);
+    play_micro_batches(s);
+    enter(s, SIM_REDUCE, 0, -1);
+    reduce_state(s);
+    units_done(s);
+    free(s->passes);
+    free(s);
+}

@@ -1,0 +1,312 @@
+/* units.c - units of state from the tensor table: what stays, what is gathered for a use, gradients
+ * on their way to the shard that keeps them. */
+#include "tests/simulator/rank.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAD_ELEMENTS = 64 };
+
+/* Elements of dense and expert tensors, on this rank of tp, ep and etp, by unit. */
+struct tally {
+    const struct rank *s;
+    uint64_t embedding, head, vision, mtp[2];
+    uint64_t (*layer)[2];
+};
+
+uint64_t sim_vocab(const struct rank *s)
+{
+    uint64_t vocab = (uint64_t)s->m->vocab, multiple = 128 * s->tp;
+    if (vocab % s->tp != 0)
+        vocab = (vocab + multiple - 1) / multiple * multiple;
+    return vocab / s->tp;
+}
+
+static uint64_t *tally_of(struct tally *t, const struct tensor *tensor)
+{
+    if (tensor->unit == UNIT_EMBEDDING)
+        return &t->embedding;
+    if (tensor->unit == UNIT_HEAD)
+        return &t->head;
+    if (tensor->unit == UNIT_VISION)
+        return &t->vision;
+    return tensor->unit == UNIT_MTP ? &t->mtp[tensor->mesh] : &t->layer[tensor->unit][tensor->mesh];
+}
+
+static int add_tensor(const struct tensor *tensor, void *context)
+{
+    struct tally *t = context;
+    const struct rank *s = t->s;
+    bool expert = tensor->mesh == MESH_EXPERT;
+    uint64_t ranks = expert ? (uint64_t)s->l->etp : s->tp, n = 1;
+    uint64_t copies = expert ? tensor->copies / (uint64_t)s->l->ep : tensor->copies;
+    for (int i = 0; i < tensor->axes; i++) {
+        uint64_t size = tensor->shape[i];
+        if (i == tensor->tp_axis)
+            size = size == (uint64_t)s->m->vocab && !expert ? sim_vocab(s) : size / ranks;
+        n *= size;
+    }
+    *tally_of(t, tensor) += n * copies;
+    return 0;
+}
+
+/* A flat run of tensors, so long that every shard has whole 64s. */
+static void add_part(struct unit *u, uint64_t elements, int shards)
+{
+    uint64_t to = (uint64_t)PAD_ELEMENTS * (uint64_t)shards;
+    if (elements > 0)
+        u->part[u->count++] = (struct part){ (elements + to - 1) / to * to, shards };
+}
+
+static int dense_shards(const struct rank *s)
+{
+    return s->l->fsdp * s->l->cp;
+}
+
+void units_init(struct rank *s)
+{
+    struct tally t = { .s = s };
+    t.layer = calloc(MODEL_MAX_LAYERS, sizeof t.layer[0]);
+    s->layer = calloc((size_t)s->layers, sizeof s->layer[0]);
+    model_tensors(s->m, add_tensor, &t);
+    add_part(&s->embedding, t.embedding, dense_shards(s));
+    add_part(&s->head, t.head, dense_shards(s));
+    for (int i = 0; i < s->layers; i++) {
+        add_part(&s->layer[i], t.layer[s->first + i][MESH_DENSE], dense_shards(s));
+        add_part(&s->layer[i], t.layer[s->first + i][MESH_EXPERT], s->l->e_fsdp);
+    }
+    if (s->m->mtp_trained) {
+        add_part(&s->mtp, t.mtp[MESH_DENSE], dense_shards(s));
+        add_part(&s->mtp, t.mtp[MESH_EXPERT], s->l->e_fsdp);
+    }
+    if (s->m->vision_trained)
+        add_part(&s->vision, t.vision, dense_shards(s));
+    if (s->m->vision_frozen)
+        add_part(&s->frozen, t.vision, dense_shards(s));
+    free(t.layer);
+}
+
+void units_done(struct rank *s)
+{
+    free(s->layer);
+}
+
+static uint64_t grad_bytes(const struct rank *s)
+{
+    return s->p->grad_dtype == DTYPE_BF16 ? 2 : 4;
+}
+
+/* Master weights and moments of a part: on the device, or on the host. */
+static void make_optimizer(struct rank *s, uint64_t elements)
+{
+    if (s->p->offload & OFFLOAD_OPTIMIZER) {
+        s->ledger->host += make_size(4 * elements) + make_size(8 * elements);
+        return;
+    }
+    make(s, ITEM_MASTER, 4 * elements);
+    make(s, ITEM_MOMENTS, 8 * elements);
+}
+
+static void keep_state(struct rank *s, const struct unit *u)
+{
+    enum sharding how = s->p->sharding;
+    for (int i = 0; i < u->count; i++) {
+        uint64_t n = u->part[i].elements, shard = n / (uint64_t)u->part[i].shards;
+        bool grad_whole = how == SHARDING_REPLICATED || how == SHARDING_ZERO1;
+        make(s, ITEM_WEIGHTS, 2 * (how == SHARDING_FSDP ? shard : n));
+        make(s, ITEM_GRADIENTS, grad_bytes(s) * (grad_whole ? n : shard));
+        make_optimizer(s, how == SHARDING_REPLICATED ? n : shard);
+    }
+}
+
+static bool holds_embedding(const struct rank *s)
+{
+    return s->has_embedding || (s->has_head && s->m->tied);
+}
+
+/* Buckets of the offloaded optimizer pass through their slots; never more than there is state. */
+static void make_slots(struct rank *s, uint64_t state)
+{
+    if (!(s->p->offload & OFFLOAD_OPTIMIZER))
+        return;
+    for (int i = 0; i < s->p->slots && state > 0; i++) {
+        uint64_t bucket = s->p->bucket_params < state ? s->p->bucket_params : state;
+        make(s, ITEM_MASTER, 4 * bucket);
+        make(s, ITEM_MOMENTS, 8 * bucket);
+        state -= bucket;
+    }
+}
+
+static uint64_t state_elements(const struct rank *s, const struct unit *u)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < u->count; i++)
+        sum += s->p->sharding == SHARDING_REPLICATED
+                   ? u->part[i].elements
+                   : u->part[i].elements / (uint64_t)u->part[i].shards;
+    return sum;
+}
+
+/* Every unit that the stage trains, one after another; returns how many. */
+static int trained_units(struct rank *s, struct unit **ret)
+{
+    int n = 0;
+    if (holds_embedding(s))
+        ret[n++] = &s->embedding;
+    for (int i = 0; i < s->layers; i++)
+        ret[n++] = &s->layer[i];
+    if (s->has_head) {
+        ret[n++] = &s->head;
+        ret[n++] = &s->mtp;
+    }
+    if (s->has_embedding)
+        ret[n++] = &s->vision;
+    return n;
+}
+
+void make_state(struct rank *s)
+{
+    struct unit *all[MODEL_MAX_LAYERS + 4];
+    int n = trained_units(s, all);
+    uint64_t state = 0;
+    for (int i = 0; i < n; i++) {
+        keep_state(s, all[i]);
+        state += state_elements(s, all[i]);
+    }
+    if (s->has_embedding && s->frozen.count > 0) {
+        uint64_t e = s->frozen.part[0].elements;
+        make(s, ITEM_WEIGHTS,
+             2 * (s->p->sharding == SHARDING_FSDP ? e / (uint64_t)dense_shards(s) : e));
+    }
+    make_slots(s, state);
+    if (s->ledger->host > s->ledger->host_bytes)
+        s->ledger->host_bytes = s->ledger->host;
+}
+
+/* Layers are their numbers; these stand for the others. */
+enum { USE_EMBEDDING = -1, USE_HEAD = -2 };
+
+void begin_order(struct rank *s, const struct run *run, bool returns)
+{
+    memset(s->issued, 0, sizeof s->issued);
+    s->uses = 0;
+    if (!run)
+        return;
+    if (run->first && s->has_embedding)
+        s->order[s->uses++] = USE_EMBEDDING;
+    for (int i = run->from; i < run->to; i++)
+        s->order[s->uses++] = i;
+    if (returns)
+        s->order[s->uses++] = USE_HEAD;
+    for (int i = run->to - 1; returns && i >= run->from; i--)
+        s->order[s->uses++] = i;
+}
+
+static int gather_unit(struct rank *s, const struct unit *u, struct held *ret)
+{
+    int n = 0;
+    for (int i = 0; i < u->count; i++)
+        if (u->part[i].shards > 1)
+            ret[n++] = make(s, ITEM_GATHERED_WEIGHTS, 2 * u->part[i].elements);
+    return n;
+}
+
+static void gather(struct rank *s, int use)
+{
+    int which = s->order[use], n = 0;
+    struct held *to = s->gathered[use];
+    memset(to, 0, sizeof s->gathered[use]);
+    if (which >= 0)
+        (void)gather_unit(s, &s->layer[which], to);
+    if (which == USE_EMBEDDING || (which == USE_HEAD && s->m->tied))
+        n = gather_unit(s, &s->embedding, to);
+    if (which == USE_HEAD)
+        (void)gather_unit(s, &s->head, to + n);
+}
+
+void begin_use(struct rank *s, int use)
+{
+    if (s->p->sharding != SHARDING_FSDP)
+        return;
+    for (int i = use; i <= use + s->p->prefetch_units && i < s->uses; i++) {
+        if (!s->issued[i])
+            gather(s, i);
+        s->issued[i] = true;
+    }
+}
+
+void end_use(struct rank *s, int use)
+{
+    if (s->p->sharding == SHARDING_FSDP)
+        for (int i = 0; i < SIM_MAX_PARTS; i++)
+            drop(s, &s->gathered[use][i]);
+}
+
+/* The parts of a unit, and of a second one that goes with it, whose gradients are shared. */
+static int shared_parts(const struct rank *s, const struct unit *unit, const struct unit *second,
+                        struct part *ret)
+{
+    const struct unit *both[] = { unit, second };
+    int n = 0;
+    if (s->p->sharding != SHARDING_FSDP && s->p->sharding != SHARDING_ZERO2)
+        return 0;
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; both[k] && i < both[k]->count; i++)
+            if (both[k]->part[i].shards > 1)
+                ret[n++] = both[k]->part[i];
+    return n;
+}
+
+void open_gradients(struct rank *s, const struct unit *unit, const struct unit *second)
+{
+    struct part part[2 * SIM_MAX_PARTS];
+    int n = shared_parts(s, unit, second, part);
+    for (int i = 0; i < n; i++)
+        s->full[i] = make(s, ITEM_GATHERED_GRADIENTS, grad_bytes(s) * part[i].elements);
+}
+
+void drop_old(struct rank *s)
+{
+    for (int i = 0; i < SIM_MAX_PARTS; i++) {
+        drop(s, &s->old[i]);
+        drop(s, &s->old_receive[i]);
+    }
+}
+
+void close_gradients(struct rank *s, const struct unit *unit, const struct unit *second)
+{
+    struct part part[2 * SIM_MAX_PARTS];
+    int n = shared_parts(s, unit, second, part);
+    bool later = s->p->comm_streams == 2;
+    if (later)
+        drop_old(s);
+    for (int i = 0; i < n; i++) {
+        struct held receive = make(s, ITEM_GATHERED_GRADIENTS,
+                                   grad_bytes(s) * part[i].elements / (uint64_t)part[i].shards);
+        if (later) {
+            s->old[i] = s->full[i];
+            s->old_receive[i] = receive;
+            s->full[i].bytes = 0;
+        } else {
+            drop(s, &receive);
+            drop(s, &s->full[i]);
+        }
+    }
+}
+
+void reduce_state(struct rank *s)
+{
+    struct unit *all[MODEL_MAX_LAYERS + 4];
+    int n = trained_units(s, all);
+    if (s->p->sharding != SHARDING_ZERO1)
+        return;
+    for (int u = 0; u < n; u++)
+        for (int i = 0; i < all[u]->count; i++) {
+            const struct part *part = &all[u]->part[i];
+            if (part->shards == 1)
+                continue;
+            struct held receive = make(s, ITEM_GATHERED_GRADIENTS,
+                                       grad_bytes(s) * part->elements / (uint64_t)part->shards);
+            drop(s, &receive);
+        }
+}
