@@ -270,9 +270,9 @@ bool decide_degrees(struct space *space, int most_visits, struct decision *ret)
     return ret->found;
 }
 
-/* In worlds this large the decisions in order may end beside a much faster combination, and a
- * search takes no longer than they may. */
-enum { SEARCHED_GPUS = 33 };
+/* In worlds this large a search takes no longer than the decisions, and its best is told; in
+ * smaller ones only what is worth taking is looked for, where the decisions leave something. */
+enum { JUDGED_GPUS = 33 };
 
 static struct degrees degrees_of(const struct layout *l)
 {
@@ -285,20 +285,29 @@ static struct degrees degrees_of(const struct layout *l)
                              .e_fsdp = l->e_fsdp };
 }
 
+/* Whether enough of the step is spent on moving state and on waiting for stages that other ways to
+ * divide it are worth a look. */
+static bool waits(const struct candidate *c)
+{
+    const double *seconds = c->time.item_seconds;
+    return gathers_matter(c) || seconds[TIME_REDUCE] + seconds[TIME_BUBBLE] > 0.1 * c->time.seconds;
+}
+
 /* The best of all layouts under the policy, taken where it is more than 3 % faster. */
 static void decide_by_search(struct space *space, struct decision *decision)
 {
     const double worth = 0.03;
+    const bool judged = space->q->gpus >= JUDGED_GPUS;
     struct question q;
     struct search_options options = { .threads = 1, .fits_only = true };
     struct diag_list errors = { .count = 0 };
     struct search_result *result;
 
-    if (space->q->gpus < SEARCHED_GPUS || space->q->hardware->host ||
-        decision->chosen.verdict != VERDICT_FITS)
+    if (space->q->hardware->host || decision->chosen.verdict != VERDICT_FITS ||
+        (!judged && !waits(&decision->chosen)))
         return;
     question_fix_policy(space->q, &decision->chosen, &q);
-    options.worth_seconds = decision->chosen.time.seconds;
+    options.worth_seconds = decision->chosen.time.seconds / (judged ? 1 : 1 + worth);
     result = calloc(1, sizeof *result);
     if (!result || search_run(&q, &options, result, &errors) != 0) {
         free(result);
@@ -311,7 +320,8 @@ static void decide_by_search(struct space *space, struct decision *decision)
         decision->degrees = degrees_of(&result->best.choices.layout);
         decision->chosen = result->best;
     }
-    decision->over_best = best / decision->chosen.time.seconds;
+    if (judged || gain > worth)
+        decision->over_best = best / decision->chosen.time.seconds;
     space->layouts += (long)result->layouts;
     free(result);
 }

@@ -313,6 +313,36 @@ static void more_gpus_hold_more_state(void **state)
     assert_non_null(strstr(answer.binding, "static memory"));
 }
 
+/* Four domains in which gathers of a large model do not hide: the decisions in order end at half of
+ * the speed that stages and split tensors reach; what is recommended does not. */
+static void far_from_the_best_is_looked_further(void **state)
+{
+    struct ask ask;
+    (void)state;
+    ask_init(&ask, "qwen3-235b-a22b", "b200", 32, 8192);
+    derive_ok(&ask);
+    answer_judge(&ask.q, &answer);
+    assert_true(answer.derived_over_best > 0.97 && answer.derived_over_best <= 1 + 1e-9);
+    assert_string_equal(answer.policy, "cp=1 ep=8");
+    assert_non_null(strstr(because("ep=8"), "faster than what the decisions in order give"));
+}
+
+/* Policy is what the domain and the memory say, not time: across domains the widest expert group
+ * and whole tensors, inside one only cp. What leaving it would gain is said. */
+static void the_policy_is_told(void **state)
+{
+    struct ask ask;
+    (void)state;
+    ask_init(&ask, "qwen3.5-35b-a3b", "h100-sxm", 32, 131072);
+    derive_ok(&ask);
+    assert_string_equal(answer.policy, "cp=4 ep=8 tp=1");
+    assert_non_null(strstr(because("ep=8"), "one expert group per domain of 8"));
+    assert_non_null(strstr(because("cp=4"), "faster, outside the policy"));
+    ask_init(&ask, "qwen3-30b-a3b", "h100-sxm", 8, 16384);
+    derive_ok(&ask);
+    assert_string_equal(answer.policy, "cp=1");
+}
+
 static uint64_t peak_with_tiles(const struct ask *ask, int tokens)
 {
     struct choices choices = answer.recommended.choices;
@@ -378,6 +408,8 @@ int main(void)
         cmocka_unit_test(the_main_case_converges),
         cmocka_unit_test(what_is_nearest_fits),
         cmocka_unit_test(more_gpus_hold_more_state),
+        cmocka_unit_test(far_from_the_best_is_looked_further),
+        cmocka_unit_test(the_policy_is_told),
         cmocka_unit_test(tiles_are_as_large_as_the_peak_allows),
     };
     return cmocka_run_group_tests_name("derive", tests, NULL, NULL);
