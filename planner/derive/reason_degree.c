@@ -120,23 +120,17 @@ static void tell_smaller_cp(struct story *s, int cp)
          size_text(text, sizeof text, other.worst.peak_upper_bytes - s->space->limit_bytes));
 }
 
-static void tell_cp(struct story *s)
+/* Why this share of a sequence. */
+static void tell_share(struct story *s, const char *tokens, uint64_t local)
 {
-    const struct question *q = s->space->q;
+    const struct hardware *h = s->space->q->hardware;
     int cp = s->degrees.cp;
-    char tokens[32], memory[32];
-    struct degrees other = s->degrees;
+    char memory[32];
 
-    if (!story_begin_number(s, "cp", cp))
-        return;
-    uint64_t local = q->seq_tokens / (uint64_t)cp;
-    units_format_count(tokens, sizeof tokens, local);
-    size_text(memory, sizeof memory, q->hardware->memory_bytes);
-    bool small = q->hardware->memory_bytes < SMALL_MEMORY_BYTES && !q->hardware->host;
-    bool fits = s->chosen->verdict != VERDICT_DOES_NOT_FIT;
-    if (!fits)
+    size_text(memory, sizeof memory, h->memory_bytes);
+    if (s->chosen->verdict == VERDICT_DOES_NOT_FIT)
         TELL(s, "%s local tokens, the smallest peak of all", tokens);
-    else if (!small)
+    else if (h->host || h->memory_bytes >= SMALL_MEMORY_BYTES)
         TELL(s, "%s of device memory: the smallest cp that fits, %s local tokens", memory, tokens);
     else if (s->decision->cp_for_speed)
         TELL(s,
@@ -151,13 +145,25 @@ static void tell_cp(struct story *s)
         TELL(s, "%s local tokens, at most the 16K-32K window", tokens);
     else
         TELL(s, "%s tokens are at most one rank's share of 32K", tokens);
+    if (s->given)
+        SAY(s, "; %s local tokens", tokens);
+}
+
+static void tell_cp(struct story *s)
+{
+    int cp = s->degrees.cp;
+    uint64_t local = s->space->q->seq_tokens / (uint64_t)cp;
+    struct degrees other = s->degrees;
+    char tokens[32];
+
+    if (!story_begin_number(s, "cp", cp))
+        return;
+    tell_share(s, units_format_count(tokens, sizeof tokens, local), local);
+    story_tell_spread(s, cp, s->degrees.tp);
     if (cp > 1 && !s->given)
         tell_smaller_cp(s, cp / 2);
     if (s->chosen->verdict == VERDICT_FITS)
         tell_faster(s, "cp", offsetof(struct layout, cp));
-    if (s->given)
-        SAY(s, "; %s local tokens", tokens);
-    story_tell_spread(s, cp, s->degrees.tp);
     other.cp = cp > 1 ? cp / 2 : 2;
     story_price_degrees(s, &other, "cp", other.cp);
 }
