@@ -57,7 +57,8 @@ const struct command commands[] = {
       "Marks every combination of tp, cp, pp and ep by what its best settings need to fit. Exits 1 "
       "when nothing fits.",
       command_grid },
-    { "validate", "[SET|FILE]", 0, 1, "predictions against the figures that ship with rankfit",
+    { "validate", "[SET|FILE]", 0, 1,
+      "predictions against the measured and published figures that ship",
       "Holds rankfit against published figures and measurements: of one set (`rankfit list "
       "validation`), of a file of one's own, or of all sets. Exits 1 when a set does not hold.",
       command_validate },
