@@ -51,39 +51,48 @@ static struct view latent_view(const struct budget_input *in, enum mixer mixer)
     return v;
 }
 
+/* One tensor of [T, width]. */
+static uint64_t tensor(const struct view *v, uint64_t width, uint64_t bytes)
+{
+    return arena_bytes(mul_sat(v->tokens, width), bytes);
+}
+
 /* Heads split over `ranks` ranks: q, k, v and o a second time, whole sequence x heads / ranks; key
  * heads repeated where they are fewer than the ranks. Backward: their gradients likewise. */
 static void ulysses(const struct view *v, uint64_t ranks, struct context_bytes *ret)
 {
-    uint64_t kv = v->kv > ranks ? v->kv : ranks;
-    uint64_t keys = (v->key + v->value) / v->kv * kv;
-    uint64_t qkv = mul3_sat(2, v->tokens, add_sat(v->query, keys));
-    uint64_t o = mul3_sat(2, v->tokens, v->out);
-    ret->forward = add_sat(qkv, o);
-    ret->backward = add_sat(mul_sat(2, qkv), mul_sat(2, o));
+    uint64_t repeat = v->kv < ranks ? div_up(ranks, v->kv) : 1;
+    uint64_t keys = tensor(v, v->key * repeat, 2), values = tensor(v, v->value * repeat, 2);
+    if (ranks == 1)
+        return;
+    uint64_t all =
+        add_sat(add_sat(tensor(v, v->query, 2), tensor(v, v->out, 2)), add_sat(keys, values));
+    ret->forward = all;
+    ret->backward = mul_sat(2, all);
 }
 
 /* Blocks of K and V circulate: one at work, one arriving; outputs are merged in fp32. Backward: the
  * blocks' gradients circulate in fp32, and dQ adds up in fp32. */
 static void ring(const struct view *v, struct context_bytes *ret)
 {
-    uint64_t block = mul3_sat(2, v->block, v->tokens), made = mul3_sat(2, v->made, v->tokens);
-    ret->forward = add_sat(mul_sat(2, block), mul3_sat(4, v->tokens, v->out + v->heads));
-    ret->backward =
-        add_sat(add_sat(mul_sat(2, block), mul_sat(4, block)), mul3_sat(4, v->tokens, v->query));
-    ret->forward = add_sat(ret->forward, made);
-    ret->backward = add_sat(ret->backward, mul_sat(2, made));
+    uint64_t block = tensor(v, v->block, 2), made = tensor(v, v->made, 2);
+    uint64_t sums = add_sat(tensor(v, v->out, 4), tensor(v, v->heads, 4));
+    uint64_t pair = add_sat(block, tensor(v, v->block, 4));
+    ret->forward = add_sat(add_sat(mul_sat(2, block), sums), made);
+    ret->backward = add_sat(add_sat(mul_sat(2, pair), tensor(v, v->query, 4)), mul_sat(2, made));
 }
 
-/* Ulysses over as many ranks as there are key heads, a ring over the rest. */
+/* Ulysses over the most ranks that divide the context group and the key heads, a ring over the
+ * groups of them where there are several. */
 static void hierarchical(const struct view *v, struct context_bytes *ret)
 {
     uint64_t inner = v->kv < v->cp ? v->kv : v->cp;
-    while (inner > 1 && v->cp % inner)
+    while (v->cp % inner || v->kv % inner)
         inner--;
-    struct context_bytes a, b;
+    struct context_bytes a = { 0 }, b = { 0 };
     ulysses(v, inner, &a);
-    ring(v, &b);
+    if (inner < v->cp)
+        ring(v, &b);
     ret->forward = add_sat(a.forward, b.forward);
     ret->backward = add_sat(a.backward, b.backward);
 }
@@ -190,9 +199,10 @@ static void softmax_context(const struct budget_input *in, enum mixer mixer,
 /* Linear attention, after tensor parallelism: what enters the recurrence and leaves it, a token;
  * the state; what one rank hands on of it beside; what a convolution sees of the tokens before. */
 struct recurrence {
-    uint64_t in_bytes, out_bytes; /* a token */
-    uint64_t state, transition;   /* elements, fp32 */
-    uint64_t halo;                /* elements, bf16 */
+    uint64_t in, out;           /* elements of a token, bf16 */
+    uint64_t heads, head_bytes; /* numbers of a token that enter once a head */
+    uint64_t state, transition; /* elements, fp32 */
+    uint64_t halo;              /* elements, bf16 */
 };
 
 static struct recurrence delta_recurrence(const struct gdn *g, uint64_t tp)
@@ -200,7 +210,12 @@ static struct recurrence delta_recurrence(const struct gdn *g, uint64_t tp)
     uint64_t heads = (uint64_t)g->value_heads / tp, key = (uint64_t)g->key_dim;
     uint64_t value = heads * (uint64_t)g->value_dim;
     uint64_t conv = 2 * ((uint64_t)g->key_heads / tp) * key + value;
-    return (struct recurrence){ 2 * conv + 4 * heads, 2 * value, value * key, heads * key * key,
+    return (struct recurrence){ conv,
+                                value,
+                                2 * heads,
+                                2,
+                                value * key,
+                                heads * key * key,
                                 mul_sat((uint64_t)g->conv_width, conv) };
 }
 
@@ -208,15 +223,20 @@ static struct recurrence delta_recurrence(const struct gdn *g, uint64_t tp)
 static struct recurrence lightning_recurrence(const struct lightning *g, uint64_t tp)
 {
     uint64_t heads = (uint64_t)g->heads / tp, width = heads * (uint64_t)g->head_dim;
-    return (struct recurrence){ 6 * width, 2 * width, width * (uint64_t)g->head_dim, heads, 0 };
+    return (struct recurrence){ 3 * width, width, 0, 0, width * (uint64_t)g->head_dim, heads, 0 };
 }
 
 static struct recurrence mamba_recurrence(const struct mamba *m, uint64_t tp)
 {
     uint64_t heads = (uint64_t)m->heads / tp, inner = heads * (uint64_t)m->head_dim;
     uint64_t channels = inner + 2 * ((uint64_t)m->groups / tp) * (uint64_t)m->state;
-    return (struct recurrence){ 2 * channels + 4 * heads, 2 * inner, inner * (uint64_t)m->state,
-                                heads, mul_sat((uint64_t)m->conv_width, channels) };
+    return (struct recurrence){ channels,
+                                inner,
+                                heads,
+                                4,
+                                inner * (uint64_t)m->state,
+                                heads,
+                                mul_sat((uint64_t)m->conv_width, channels) };
 }
 
 static struct recurrence recurrence_of(const struct model *m, enum mixer mixer, uint64_t tp)
@@ -238,12 +258,16 @@ static void linear_context(const struct budget_input *in, enum mixer mixer,
     struct recurrence r = recurrence_of(in->model, mixer, (uint64_t)l->tp);
     uint64_t batch = (uint64_t)l->micro_batch;
     if (in->choices->primitives.linear_context == LINEAR_CONTEXT_HEAD_SPLIT) {
-        ret->forward = mul_sat(local_tokens(in), r.in_bytes + r.out_bytes);
+        uint64_t t = local_tokens(in), heads = arena_bytes(mul_sat(t, r.heads), r.head_bytes);
+        uint64_t tokens =
+            add_sat(arena_bytes(mul_sat(t, r.in), 2), arena_bytes(mul_sat(t, r.out), 2));
+        ret->forward = add_sat(tokens, heads);
     } else if (in->choices->primitives.linear_context == LINEAR_CONTEXT_STATE_PASS) {
-        uint64_t states = mul_sat(8 * batch, r.state), moved = mul_sat(8 * batch, r.transition);
-        uint64_t halo = mul_sat(2 * batch, r.halo);
-        uint64_t reorder = mul3_sat(4, norm_tokens(in), (uint64_t)in->model->hidden);
-        ret->forward = add_sat(add_sat(states, moved), add_sat(halo, reorder));
+        uint64_t states = arena_bytes(mul_sat(batch, r.state), 4);
+        uint64_t moved = arena_bytes(mul_sat(batch, r.transition), 4);
+        uint64_t halo = arena_bytes(mul_sat(batch, r.halo), 2);
+        uint64_t ordered = arena_bytes(mul_sat(norm_tokens(in), (uint64_t)in->model->hidden), 2);
+        ret->forward = add_sat(mul_sat(2, add_sat(add_sat(states, moved), ordered)), halo);
     }
     ret->backward = mul_sat(2, ret->forward);
 }

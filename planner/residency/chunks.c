@@ -126,6 +126,8 @@ static const struct chunk_row forward_rows[] = {
          WHEN_REPLAY),
     CROW("output", OUTPUT, NORM, HIDDEN, 2, FINAL, 0, F_COMBINE, AFTER, 0, F_M14, REMADE, 0,
          WHEN_REPLAY),
+    CROW("n2 gathered", WORKING, TOKENS, HIDDEN, 2, AFTER, 0, F_M12, AFTER, 0, F_M12, REMADE,
+         WHEN_TP | SHARED, 0),
     CROW("hs", WORKING, TOKENS, SHARED_TWO, 2, AFTER, 0, F_M12, AFTER, 0, F_M13, KEPT, SHARED, 0),
     CROW("n2 A", WORKING, TOKENS, ADAPTER_SHARED_UP, 2, AFTER, 0, F_M12, AFTER, 0, F_M12, REMADE,
          WHEN_ADAPTERS | SHARED, 0),
@@ -135,6 +137,8 @@ static const struct chunk_row forward_rows[] = {
          WHEN_ADAPTERS | SHARED, WHEN_REPLAY),
     CROW("scalar gate", WORKING, TOKENS, ONE, 4, AFTER, 0, F_M12, AFTER, 0, F_M14, KEPT,
          WHEN_SHARED_GATE, 0),
+    CROW("partial sum", WORKING, TOKENS, HIDDEN, 2, AFTER, 0, F_M14, AFTER, 0, F_M14, REMADE,
+         WHEN_TP | SHARED, WHEN_REPLAY),
 };
 
 static const struct chunk_row backward_rows[] = {
@@ -146,6 +150,8 @@ static const struct chunk_row backward_rows[] = {
     CROW("hs", WORKING, TOKENS, SHARED_TWO, 2, BEFORE, 0, R_S1, BEFORE, 0, R_S4, KEPT, SHARED, 0),
     CROW("scalar gate", WORKING, TOKENS, ONE, 4, BEFORE, 0, R_S1, BEFORE, 0, R_S4, KEPT,
          WHEN_SHARED_GATE, 0),
+    CROW("dx gathered", WORKING, TOKENS, HIDDEN, 2, BEFORE, 0, R_S1, BEFORE, 0, R_S2, REMADE,
+         WHEN_TP | SHARED, 0),
     CROW("as", WORKING, TOKENS, SHARED, 2, BEFORE, 0, R_S1, BEFORE, 0, R_S2, REMADE, SHARED,
          WHEN_IDLE_SHARED),
     CROW("as A", WORKING, TOKENS, ADAPTER_SHARED, 2, BEFORE, 0, R_S2, BEFORE, 0, R_S2, REMADE,
@@ -159,6 +165,10 @@ static const struct chunk_row backward_rows[] = {
     CROW("das", WORKING, TOKENS, SHARED, 2, BEFORE, 0, R_S2, BEFORE, 0, R_S3, REMADE, SHARED, 0),
     CROW("d scalar gate", WORKING, TOKENS, ONE, 4, BEFORE, 0, R_S3, BEFORE, 0, R_S4, REMADE,
          WHEN_SHARED_GATE, 0),
+    CROW("n2 gathered", WORKING, TOKENS, HIDDEN, 2, BEFORE, 0, R_S4, BEFORE, 0, R_S4, REMADE,
+         WHEN_TP | SHARED, 0),
+    CROW("partial sum", WORKING, TOKENS, HIDDEN, 2, BEFORE, 0, R_S4, BEFORE, 0, R_S4, REMADE,
+         WHEN_TP | SHARED, 0),
     CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_S1, AFTER, 0, R_B12, REMADE, SHARED, 0),
     CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_ROUTED, AFTER, 0, R_B12, REMADE, 0, SHARED),
     CROW("dn2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_S4, AFTER, 0, R_B13, REMADE, SHARED, 0),

@@ -34,7 +34,9 @@ void mixer_output(struct layer *y)
 {
     struct rank *s = y->s;
     struct held sum = whole_hidden(y);
-    y->k->x1 = keep(y, ITEM_LAYER_WORKING, 2 * s->N * s->H);
+    bool alone = s->m->layer_ffn[y->index] == FFN_NONE; /* x1 goes on as the output */
+    y->k->x1 = alone ? working(y, 2 * s->N * s->H)
+                     : keep(y, ITEM_LAYER_WORKING, 2 * s->N * s->H);
     drop(s, &sum);
 }
 
@@ -127,7 +129,7 @@ void layer_forward(struct rank *s, struct pass *pass, int local, enum mode mode)
         break;
     case FFN_NONE:
     case FFN_COUNT:
-        drop(s, &y.k->x1); /* goes on as the output */
+        drop(s, &y.k->x1);
         if (mode != REPLAY)
             make_output(&y);
         break;

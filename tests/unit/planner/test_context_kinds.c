@@ -100,12 +100,12 @@ static void absorbed(void **state)
 }
 
 /* head_split: q, k, v of 64 each in, 64 out, bf16; state_pass: states of 4 x 16 x 16 and a decay a
- * head, in and out, and hidden states twice. */
+ * head (16 bytes, which take 256), in and out, and hidden states twice. */
 static void lightning(void **state)
 {
     (void)state;
     const uint64_t T = 256, split = 2 * T * (3 * 64 + 64);
-    const uint64_t pass = UINT64_C(8) * (4 * 16 * 16 + 4) + T * 4 * 64;
+    const uint64_t pass = 2 * (UINT64_C(4) * 4 * 16 * 16 + 256) + T * 4 * 64;
     struct context_bytes b =
         bytes_of(MIXER_LIGHTNING, CONTEXT_ALLGATHER_KV, LINEAR_CONTEXT_HEAD_SPLIT);
     assert_bytes(&b, split, 2 * split);
@@ -119,7 +119,7 @@ static void mamba(void **state)
 {
     (void)state;
     const uint64_t T = 256, split = T * (2 * 128 + 4 * 8 + 2 * 64);
-    const uint64_t pass = UINT64_C(8) * (64 * 16 + 8) + UINT64_C(2) * 4 * 128 + T * 4 * 64;
+    const uint64_t pass = 2 * (UINT64_C(4) * 64 * 16 + 256) + UINT64_C(2) * 4 * 128 + T * 4 * 64;
     struct context_bytes b = bytes_of(MIXER_MAMBA, CONTEXT_ALLGATHER_KV, LINEAR_CONTEXT_HEAD_SPLIT);
     assert_bytes(&b, split, 2 * split);
     b = bytes_of(MIXER_MAMBA, CONTEXT_ALLGATHER_KV, LINEAR_CONTEXT_STATE_PASS);
