@@ -52,7 +52,9 @@ static void tell_own(const struct figure *f, char *line, size_t *used)
 {
     char before[CELL_ROOM], after[CELL_ROOM];
     if (f->own_fact && !isnan(f->own))
-        text_append(line, LINE_ROOM, used, "; rankfit: %s of %s", f->own_fact, f->question);
+        text_append(line, LINE_ROOM, used, "; rankfit: %s", f->own_fact);
+    if (f->own_fact && !isnan(f->own) && f->question)
+        text_append(line, LINE_ROOM, used, " of %s", f->question);
     for (size_t i = 0; !f->own_fact && i < rule_symbols(f->rule); i++) {
         const struct figure_input *input = &f->inputs[i];
         const struct rule_symbol *symbol = &f->rule->symbols[i];

@@ -29,6 +29,20 @@ struct reader {
     struct diag_list *reterr;
 };
 
+static bool is_scalar(const struct node *node)
+{
+    return node->kind == NODE_INT || node->kind == NODE_REAL || node->kind == NODE_TEXT;
+}
+
+/* A word of a list or map; what is none has been told. */
+static bool is_word(const struct reader *r, const struct node *node)
+{
+    if (is_scalar(node))
+        return true;
+    diag_error(r->reterr, node->at, "%s, where a name is expected", node_kind_name(node->kind));
+    return false;
+}
+
 static const struct figure *earlier(const struct reader *r, const char *name)
 {
     for (int i = 0; i < r->figures->count; i++)
@@ -39,6 +53,8 @@ static const struct figure *earlier(const struct reader *r, const char *name)
 
 static const struct figure *find_earlier(const struct reader *r, const struct node *node)
 {
+    if (!is_word(r, node))
+        return NULL;
     const struct figure *ret = earlier(r, node->text);
     if (ret)
         return ret->faulty ? NULL : ret; /* what is wrong with it has been said */
@@ -76,6 +92,8 @@ static const struct prediction *find_question(const struct reader *r, const char
 /* "FACT" of the row's question, or "QUESTION/FACT". unit "any": whatever it is given in. */
 static int read_fact(const struct reader *r, const struct node *node, const char *unit, double *ret)
 {
+    if (!is_word(r, node))
+        return -1;
     const char *slash = strchr(node->text, '/');
     bool named = slash && strcmp(slash, "/token") != 0;
     const char *question = named ? node->text : r->row->question;
@@ -97,11 +115,6 @@ static int read_fact(const struct reader *r, const struct node *node, const char
     if (strcmp(unit, "any") == 0 || !*given || strcmp(unit, given) == 0)
         return 0;
     return diag_error(r->reterr, node->at, "'%s' is in %s, and this is in %s", fact, given, unit);
-}
-
-static bool is_scalar(const struct node *node)
-{
-    return node->kind == NODE_INT || node->kind == NODE_REAL || node->kind == NODE_TEXT;
 }
 
 /* 78, 2.5e15 or "27 ms". */
@@ -148,7 +161,7 @@ static int read_input_map(const struct reader *r, const struct rule_symbol *symb
     const struct node *own = node_get(map, "own");
     if (node_check_keys(map, known, sizeof known / sizeof *known, r->reterr) != 0)
         return -1;
-    const struct figure *from = chain && is_scalar(chain) ? find_earlier(r, chain) : NULL;
+    const struct figure *from = chain ? find_earlier(r, chain) : NULL;
     if (chain && !from)
         return -1;
     if (!published && !from) {
@@ -394,9 +407,6 @@ static int compute_row(const struct reader *r, const struct node *row)
     f->unrounded = evaluate(f, offsetof(struct figure_input, unrounded));
     f->own = has_own(f) ? evaluate(f, offsetof(struct figure_input, own)) : NAN;
     if (own) {
-        if (!is_scalar(own))
-            return diag_error(r->reterr, own->at, "'own' is %s, not a fact",
-                              node_kind_name(own->kind));
         f->own_fact = own->text;
         if (read_fact(r, own, f->rule->unit, &f->own) != 0)
             return -1;
