@@ -121,10 +121,10 @@ static void tell_gathering(struct story *s)
 static uint64_t gathered_width(const struct story *s)
 {
     const struct model *m = s->space->q->model;
+    uint64_t index_key = m->indexer.heads > 0 ? (uint64_t)m->indexer.dim : 0;
     if (m->mla.kv_rank > 0)
-        return (uint64_t)(m->mla.kv_rank + m->mla.rope_dim +
-                          (m->indexer.heads > 0 ? m->indexer.dim : 0));
-    return 2 * (uint64_t)(m->gqa.kv_heads * m->gqa.head_dim / s->degrees.tp);
+        return (uint64_t)m->mla.kv_rank + (uint64_t)m->mla.rope_dim + index_key;
+    return 2 * (uint64_t)m->gqa.kv_heads * (uint64_t)m->gqa.head_dim / (uint64_t)s->degrees.tp;
 }
 
 /* Over several domains each rank gets from every other domain the part of one of its ranks, through
