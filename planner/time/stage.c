@@ -156,6 +156,27 @@ static void add_layers(const struct step_terms *t, const struct stage_sums *stag
     }
 }
 
+/* Trained prediction layers, on the head's stage. Each joins hidden states and embeddings, 2 H to H
+ * (a product forward, two backward, of 2 x 2 H x H / tp FLOPs a token), is a layer more of its
+ * kind, and goes through the head and its loss once more (DeepSeek-AI, DeepSeek-V3, section 2.2).
+ */
+static void add_predictions(const struct step_terms *t, struct pass *ret)
+{
+    const struct budget_input *in = t->in;
+    const struct model *m = in->model;
+    const struct kind_seconds *kind = t->kinds[model_mtp_mixer(m)][model_mtp_ffn(m)];
+    int replayed = in->choices->primitives.recompute == RECOMPUTE_FULL;
+    double joins = 3 * 2.0 * 2 * m->hidden * m->hidden / in->choices->layout.tp;
+    if (!m->mtp_trained)
+        return;
+    for (int i = 0; i < m->mtp_layers; i++) {
+        add_pass(ret, t->loss);
+        if (kind)
+            add_pass(ret, &kind->layer[replayed]);
+        ret->item[TIME_MATMUL] += joins * (double)local_tokens(in) * t->machine->flop;
+    }
+}
+
 /* One micro-batch. */
 static void stage_pass(const struct step_terms *t, const struct stage_sums *stage,
                        const struct elements *part, struct pass *ret)
@@ -177,6 +198,7 @@ static void stage_pass(const struct step_terms *t, const struct stage_sums *stag
     ret->item[TIME_EXPOSED_GATHER] += ends;
     if (stage->has_head) {
         add_pass(ret, t->loss);
+        add_predictions(t, ret);
         struct unit_seconds gradients = { .scatter = t->head.scatter };
         ret->item[TIME_EXPOSED_GATHER] += exposed_unit(in, &gradients, 0, ret->item[TIME_LOSS]);
     }

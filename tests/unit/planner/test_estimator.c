@@ -64,6 +64,8 @@ static void draw_question(uint64_t *seed)
     draw_model(seed, &s.model);
     if (pick(seed, 0, 1))
         draw_kinds(seed, &s.model);
+    s.model.mtp_layers = pick(seed, 0, 3) ? 0 : pick(seed, 1, 2);
+    s.model.mtp_trained = s.model.mtp_layers > 0;
     s.hardware.host = pick(seed, 0, 2) == 0;
     s.hardware.context_bytes = 1000;
     s.hardware.communicator_first_bytes = 77;
