@@ -18,6 +18,9 @@ const struct item_info item_infos[ITEM_COUNT] = {
                        "AdamW's two running averages, fp32 each, 8 bytes per parameter held." },
     [ITEM_GRADIENTS] = { "gradients", CATEGORY_STATIC,
                          "The gradients that add up over the micro-batches of a step." },
+    [ITEM_REFERENCE_WEIGHTS] = { "reference_weights", CATEGORY_STATIC,
+                                 "The bf16 weights of the reference model of reinforcement "
+                                 "learning, sharded as the policy's." },
     [ITEM_CHECKPOINTS] = { "checkpoints", CATEGORY_DYNAMIC,
                            "The input of every layer, kept from its forward to its backward for "
                            "each micro-batch in flight." },

@@ -6,6 +6,7 @@
 
 #include "base/hardware/hardware.h"
 #include "base/layout/key.h"
+#include "base/layout/lengths.h"
 #include "base/model/model.h"
 #include "base/routing/routing.h"
 
@@ -18,6 +19,7 @@ struct legality_input {
     int64_t global_batch;
     const struct fixed_choices *fixed; /* may be NULL: positions for the messages */
     const struct routing *routing;     /* NULL: balanced */
+    const struct lengths *lengths;     /* of packed pieces; NULL: none */
 };
 
 struct legality_rule {

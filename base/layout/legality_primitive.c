@@ -1,5 +1,6 @@
 /* Primitives against layout, model and each other. */
 #include "base/layout/legality_rules.h"
+#include "base/layout/rows.h"
 #include "base/text.h"
 #include "base/units.h"
 
@@ -20,15 +21,16 @@ int legality_sequence(const struct legality_input *in, struct diag_list *reterr)
 {
     const struct layout *l = &in->choices->layout;
     int64_t parts = sequence_parts(in->choices);
-    uint64_t unit = (uint64_t)parts, below = in->seq_tokens / unit * unit;
+    uint64_t tokens = rows_capacity(in->choices, in->seq_tokens);
+    uint64_t unit = (uint64_t)parts, below = tokens / unit * unit;
 
-    if (in->seq_tokens >= unit && in->seq_tokens % unit == 0)
+    if (tokens >= unit && tokens % unit == 0)
         return 0;
     if (!reterr)
         return 1;
     diag_error(reterr, choice_pos(in->fixed, l->cp > 1 ? "cp" : "tp"),
                "a sequence of %llu tokens does not split into %lld equal parts (cp %d, tp %d%s)",
-               (unsigned long long)in->seq_tokens, (long long)parts, l->cp, l->tp,
+               (unsigned long long)tokens, (long long)parts, l->cp, l->tp,
                parts == (int64_t)l->cp * l->tp ? "" : ", two pieces a rank in zig-zag order");
     if (below > 0)
         diag_hint(reterr, "nearest legal lengths: %" PRIu64 " or %" PRIu64 " tokens", below,

@@ -30,6 +30,9 @@ legality_check_function legality_sequence, legality_context, legality_linear_con
 
 /* legality_trained.c: what is trained, and by what */
 legality_check_function legality_optimizer, legality_lora, legality_lora_idle, legality_frozen;
+/* legality_rows.c: rows of tokens, pieces and padding, passes of reinforcement learning */
+legality_check_function legality_token_budget, legality_reference, legality_packing,
+    legality_padding;
 
 /* legality_model.c */
 bool model_has_mixer(const struct model *model, enum mixer mixer);

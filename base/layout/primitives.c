@@ -43,6 +43,13 @@ const char *const master_names[MASTER_COUNT] = {
     [MASTER_NONE] = "none",
 };
 const char *const lora_names[LORA_COUNT] = { "attention", "mlp", "experts" };
+const char *const rl_names[RL_COUNT] = { "old", "reference", "entropy" };
+const char *const reference_weights_names[REFERENCE_COUNT] = {
+    [REFERENCE_RESIDENT] = "resident", [REFERENCE_HOST] = "host"
+};
+const char *const packing_names[PACKING_COUNT] = {
+    [PACKING_NONE] = "none", [PACKING_ROW] = "row", [PACKING_PIECE] = "piece"
+};
 const char *const offload_names[OFFLOAD_COUNT] = { "checkpoints", "optimizer" };
 
 struct primitives primitives_default(void)

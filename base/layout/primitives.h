@@ -36,6 +36,13 @@ enum linear_context {
 enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_MUON, OPTIMIZER_COUNT };
 enum master { MASTER_FP32, MASTER_NONE, MASTER_COUNT };
 enum { LORA_ATTENTION = 1 << 0, LORA_MLP = 1 << 1, LORA_EXPERTS = 1 << 2, LORA_COUNT = 3 };
+/* What reinforcement learning adds to a step: log-probabilities by the policy as it was, and by the
+ * reference model; entropy over the whole vocabulary in those passes and in the loss. */
+enum { RL_OLD = 1 << 0, RL_REFERENCE = 1 << 1, RL_ENTROPY = 1 << 2, RL_COUNT = 3 };
+enum reference_weights { REFERENCE_RESIDENT, REFERENCE_HOST, REFERENCE_COUNT };
+/* How pieces of several lengths are padded in a row: each to 2 x cp and the row to tp, or each to
+ * cp x lcm(2, tp). */
+enum packing { PACKING_NONE, PACKING_ROW, PACKING_PIECE, PACKING_COUNT };
 enum { OFFLOAD_CHECKPOINTS = 1 << 0, OFFLOAD_OPTIMIZER = 1 << 1, OFFLOAD_COUNT = 2 };
 
 enum {
@@ -69,7 +76,11 @@ struct primitives {
     int loss_tile_tokens;        /* tokens of a tile of logits or of their gradient */
     int latent_head_block;       /* heads expanded from gathered latents at a time; 0: all */
     int attention_deterministic; /* 1: attention's backward sums in one order */
-    enum optimizer optimizer;    /* of the trunk's matrices; all else is AdamW's */
+    uint64_t tokens_per_gpu; /* of a micro-batch: a row of this x cp tokens; 0: micro_batch x seq */
+    unsigned rl;             /* RL_... bits */
+    enum reference_weights reference_weights;
+    enum packing packing;
+    enum optimizer optimizer; /* of the trunk's matrices; all else is AdamW's */
     enum dtype moments_dtype;
     enum master master;    /* MASTER_NONE: the update is rounded into the bf16 weights */
     int lora_rank;         /* 0: no adapters; else they alone are trained */
@@ -87,7 +98,10 @@ extern const char *const context_names[CONTEXT_COUNT];
 extern const char *const linear_context_names[LINEAR_CONTEXT_COUNT];
 extern const char *const optimizer_names[OPTIMIZER_COUNT];
 extern const char *const master_names[MASTER_COUNT];
-extern const char *const lora_names[LORA_COUNT];       /* bit i is called lora_names[i] */
+extern const char *const lora_names[LORA_COUNT]; /* bit i is called lora_names[i] */
+extern const char *const rl_names[RL_COUNT];     /* bit i is called rl_names[i] */
+extern const char *const reference_weights_names[REFERENCE_COUNT];
+extern const char *const packing_names[PACKING_COUNT];
 extern const char *const offload_names[OFFLOAD_COUNT]; /* bit i is called offload_names[i] */
 
 /* The defaults of ARCHITECTURE.md: fsdp, fp32 gradients and logits, full recompute, linear CE,

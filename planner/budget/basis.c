@@ -35,7 +35,13 @@ static bool rests_on_assumption(const struct budget_input *in, enum item item)
     bool split = l->tp > 1, staged = l->pp > 1;
     bool partly = p->lora_rank > 0 || p->frozen != 0;
     bool muon = p->optimizer == OPTIMIZER_MUON;
+    bool packed = p->tokens_per_gpu > 0 || p->packing != PACKING_NONE;
+    if (packed && (item_infos[item].category == CATEGORY_DYNAMIC ||
+                   item_infos[item].category == CATEGORY_LOGITS))
+        return true;
     switch ((int)item) {
+    case ITEM_REFERENCE_WEIGHTS:
+        return true;
     case ITEM_WEIGHTS:
     case ITEM_GRADIENTS:
         return partly || in->model->mtp_trained || in->model->vision_trained ||
@@ -48,6 +54,7 @@ static bool rests_on_assumption(const struct budget_input *in, enum item item)
     case ITEM_CHECKPOINTS:
         return staged || (p->offload & OFFLOAD_CHECKPOINTS) || in->model->indexer.heads > 0;
     case ITEM_INPUTS:
+        return staged || p->rl != 0;
     case ITEM_PIPELINE_BUFFERS:
         return staged;
     case ITEM_LAYER_WORKING:
@@ -65,7 +72,7 @@ static bool rests_on_assumption(const struct budget_input *in, enum item item)
                in->model->mlp_ungated;
     case ITEM_LOGITS:
     case ITEM_LOSS_WORKING:
-        return split || p->loss == LOSS_RING_DTP;
+        return split || p->loss == LOSS_RING_DTP || (p->rl & RL_ENTROPY);
     default:
         return false;
     }

@@ -5,7 +5,7 @@
 #define RANKFIT_PLANNER_BUDGET_BUDGET_H
 
 #include "base/item.h"
-#include "base/layout/key.h"
+#include "base/layout/rows.h"
 #include "base/model/tensor.h"
 #include "base/plan/measurement.h"
 #include "base/routing/routing.h"
@@ -69,6 +69,7 @@ struct budget_input {
     uint64_t seq_tokens;
     struct routing routing;
     double routing_quantile;
+    const struct lengths *lengths; /* of packed pieces; NULL: all sequences have seq_tokens */
     const struct measured_rank
         *measured; /* judge at these routed rows instead; NULL: the profile */
 };

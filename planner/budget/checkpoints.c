@@ -5,18 +5,19 @@
 
 /* 1F1B: stage p of P holds min(P - p, m) micro-batches. Interleaved (Narayanan et al. 2021, v
  * chunks a stage): 2(P - p - 1) + (v - 1)P + 1 chunks, at most m v. */
-int held_micro_batches(const struct layout *layout, int stage)
+int held_micro_batches(const struct budget_input *in, int stage)
 {
-    int held = layout->pp - stage;
-    return held < layout->micro_batches ? held : layout->micro_batches;
+    int held = in->choices->layout.pp - stage, all = micro_batches_of(in);
+    return held < all ? held : all;
 }
 
-static uint64_t layers_in_flight(const struct layout *l, int stage, uint64_t layers)
+static uint64_t layers_in_flight(const struct budget_input *in, int stage, uint64_t layers)
 {
+    const struct layout *l = &in->choices->layout;
     if (l->vpp <= 1)
-        return layers * (uint64_t)held_micro_batches(l, stage);
+        return layers * (uint64_t)held_micro_batches(in, stage);
     int64_t chunks = 2 * (int64_t)(l->pp - stage - 1) + (int64_t)(l->vpp - 1) * l->pp + 1;
-    int64_t most = (int64_t)l->micro_batches * l->vpp;
+    int64_t most = (int64_t)micro_batches_of(in) * l->vpp;
     chunks = chunks < most ? chunks : most;
     return (uint64_t)chunks * div_up(layers, (uint64_t)l->vpp);
 }
@@ -78,9 +79,8 @@ uint64_t checkpoint_bytes(const struct budget_input *in, const struct in_flight 
 void in_flight_counts(const struct budget_input *in, int stage, int stage_layers,
                       struct in_flight *ret)
 {
-    const struct layout *l = &in->choices->layout;
-    uint64_t layers = (uint64_t)stage_layers, all = layers_in_flight(l, stage, layers);
-    ret->micro_batches = held_micro_batches(l, stage);
+    uint64_t layers = (uint64_t)stage_layers, all = layers_in_flight(in, stage, layers);
+    ret->micro_batches = held_micro_batches(in, stage);
     ret->micro_batches = ret->micro_batches < 1 ? 1 : ret->micro_batches;
     ret->other_layers = all > layers ? all - layers : 0;
     ret->layers = stage_layers;
@@ -89,9 +89,21 @@ void in_flight_counts(const struct budget_input *in, int stage, int stage_layers
     offload_init(&in->choices->primitives, checkpoint_bytes(in, ret, stage_layers), ret);
 }
 
+/* Ids and targets; under rl advantages, and what each pass gave. */
+int inputs_values(const struct primitives *p)
+{
+    return 2 + (p->rl != 0) + logprob_passes(p);
+}
+
+uint64_t inputs_bytes(const struct budget_input *in)
+{
+    uint64_t values = (uint64_t)inputs_values(&in->choices->primitives);
+    return mul_sat(values, arena_bytes(local_tokens(in), 4));
+}
+
 void in_flight_init(const struct budget_input *in, const struct stage *stage, struct in_flight *ret)
 {
     ret->checkpoint = arena_bytes(mul_sat(norm_tokens(in), (uint64_t)in->model->hidden), 2);
-    ret->inputs = mul_sat(2, arena_bytes(local_tokens(in), 4));
+    ret->inputs = inputs_bytes(in);
     in_flight_counts(in, stage->index, stage->layers, ret);
 }

@@ -137,7 +137,7 @@ static uint64_t attention_workspace(const struct budget_input *in, const struct 
         return mul3_sat(8, in->seq_tokens, v->dim);
     if (in->choices->primitives.attention_deterministic)
         return deterministic_workspace(in, v);
-    uint64_t keys = mul_sat((uint64_t)in->choices->layout.micro_batch, in->seq_tokens);
+    uint64_t keys = all_tokens(in);
     uint64_t query = v->query;
     if (context == CONTEXT_RING)
         keys = div_up(keys, v->cp);
@@ -157,7 +157,7 @@ static uint64_t attention_workspace(const struct budget_input *in, const struct 
 static uint64_t latent_workspace(const struct budget_input *in, const struct view *v)
 {
     enum context context = in->choices->primitives.context;
-    uint64_t keys = mul_sat((uint64_t)in->choices->layout.micro_batch, in->seq_tokens);
+    uint64_t keys = all_tokens(in);
     uint64_t block = latent_head_block(in);
     if (in->hardware->host)
         return mul3_sat(8, in->seq_tokens, v->dim);

@@ -80,8 +80,9 @@ static void state_text(const struct text *t)
 {
     const struct primitives *p = &t->in->choices->primitives;
     bool whole = p->lora_rank == 0 && p->frozen == 0;
+    bool weights = t->item == ITEM_WEIGHTS || t->item == ITEM_REFERENCE_WEIGHTS;
     size_t used = 0;
-    if (t->item == ITEM_WEIGHTS)
+    if (weights)
         append_elements(t, 2, SHARE_HELD, &used);
     else if (t->item == ITEM_GRADIENTS)
         append_elements(t, dtype_bytes(p->grad_dtype), SHARE_TRAINED, &used);
@@ -93,7 +94,7 @@ static void state_text(const struct text *t)
         text_append(t->ret, t->size, &used,
                     "no master weights: updates are rounded into the bf16 weights");
     text_append(t->ret, t->size, &used, ", padded");
-    if (!whole && t->item != ITEM_WEIGHTS)
+    if (!whole && !weights)
         text_append(t->ret, t->size, &used, "; %s",
                     p->lora_rank > 0 ? "adapters alone are trained" : "frozen parts have none");
 }
@@ -111,7 +112,8 @@ static void checkpoints_text(const struct text *t)
                        ", and 4 B x %d chosen keys in layers with indexers",
                        t->in->model->indexer.top_k);
     if (t->item == ITEM_INPUTS)
-        (void)snprintf(t->ret, t->size, "8 B x %s tokens x %d micro-batches",
+        (void)snprintf(t->ret, t->size, "%d B x %s tokens x %d micro-batches",
+                       4 * inputs_values(&t->in->choices->primitives),
                        count(tokens, local_tokens(t->in)), f.micro_batches);
     else
         (void)snprintf(t->ret, t->size, "%s layer inputs x 2 B x %s tokens x %d%s%s",
@@ -179,6 +181,7 @@ static void loss_text(const struct text *t)
 {
     const struct primitives *p = &t->in->choices->primitives;
     char tokens[COUNT_TEXT], vocab[COUNT_TEXT];
+    const char *entropy = p->rl & RL_ENTROPY ? "; entropy: a tile more, 4 B each" : "";
     uint64_t shard = vocab_rows(t->in);
     if (t->item == ITEM_LOGITS)
         (void)snprintf(t->ret, t->size, "%s tokens x %s vocabulary x %d B",
@@ -187,14 +190,14 @@ static void loss_text(const struct text *t)
     else if (p->loss == LOSS_LINEAR_CE && p->vocab_strip > 0)
         (void)snprintf(t->ret, t->size,
                        "3 x 2 B x %s tokens x %d + tiles of at most %d tokens x (6 B x strips of "
-                       "%d + 4 B x %d) + 4 B x tokens",
+                       "%d + 4 B x %d) + 4 B x tokens%s",
                        count(tokens, norm_tokens(t->in)), t->in->model->hidden, p->loss_tile_tokens,
-                       p->vocab_strip, t->in->model->hidden);
+                       p->vocab_strip, t->in->model->hidden, entropy);
     else
         (void)snprintf(t->ret, t->size,
-                       "3 x 2 B x %s tokens x %d + tiles of at most %d tokens x %s vocabulary",
+                       "3 x 2 B x %s tokens x %d + tiles of at most %d tokens x %s vocabulary%s",
                        count(tokens, norm_tokens(t->in)), t->in->model->hidden, p->loss_tile_tokens,
-                       count(vocab, shard));
+                       count(vocab, shard), entropy);
 }
 
 /* What a token brings to those who gather it. */
@@ -289,6 +292,7 @@ static void (*const writers[ITEM_COUNT])(const struct text *) = {
     [ITEM_MASTER] = state_text,
     [ITEM_MOMENTS] = state_text,
     [ITEM_GRADIENTS] = state_text,
+    [ITEM_REFERENCE_WEIGHTS] = state_text,
     [ITEM_CHECKPOINTS] = checkpoints_text,
     [ITEM_LAYER_SAVED] = working_text,
     [ITEM_LAYER_WORKING] = working_text,

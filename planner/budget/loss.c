@@ -64,6 +64,45 @@ static void ring_dtp(const struct budget_input *in, const struct widths *w, stru
         ret->tiles, add_sat(add_sat(strip, statistics), mul_sat(2, add_sat(weights, gradients))));
 }
 
+/* Entries of the vocabulary at work at a time. */
+static uint64_t entries_at_work(const struct budget_input *in, const struct widths *w)
+{
+    const struct primitives *p = &in->choices->primitives;
+    uint64_t strip = (uint64_t)p->vocab_strip;
+    if (p->loss == LOSS_RING_DTP)
+        return div_up(w->vocab, p->vocab_group > 0 ? (uint64_t)p->vocab_group : 1);
+    return p->loss == LOSS_LINEAR_CE && strip > 0 && strip < w->vocab ? strip : w->vocab;
+}
+
+/* Entropy over the whole vocabulary: lse - sum of p z, of each tile's probabilities in fp32, which
+ * the backward weighs once more; one tile beside that of the logits. */
+static uint64_t entropy_bytes(const struct budget_input *in, const struct widths *w)
+{
+    bool asked = (in->choices->primitives.rl & RL_ENTROPY) != 0;
+    return asked ? tile_bytes(w, entries_at_work(in, w), 4) : 0;
+}
+
+/* Final hidden states and their norm; the logits whole, or a tile, strip or shard of them in fp32;
+ * log-sum-exp, target's logit and entropy of every token, fp32. No gradient. */
+void logprob_bytes(const struct budget_input *in, struct loss_bytes *ret)
+{
+    const struct primitives *p = &in->choices->primitives;
+    struct widths w = widths_of(in);
+    uint64_t entries = entries_at_work(in, &w), logits = 0, tile = tile_bytes(&w, entries, 4);
+    uint64_t results = mul_sat(3, arena_bytes(w.tokens, 4));
+    uint64_t normed = add_sat(mul_sat(2, w.state), w.gathered);
+    if (p->loss == LOSS_FULL) {
+        logits = arena_bytes(mul_sat(w.tokens, w.vocab), dtype_bytes(p->logits_dtype));
+        tile = 0;
+    }
+    if (p->loss == LOSS_RING_DTP) /* one shard at work, one arriving */
+        tile = add_sat(tile, mul_sat(2, arena_bytes(mul_sat(entries, w.hidden), 2)));
+    uint64_t working = add_sat(add_sat(tile, entropy_bytes(in, &w)), results);
+    *ret = (struct loss_bytes){ .normed = normed,
+                                .tiles = add_sat(normed, working),
+                                .logits = logits };
+}
+
 void loss_bytes(const struct budget_input *in, struct loss_bytes *ret)
 {
     struct widths w = widths_of(in);
@@ -83,4 +122,5 @@ void loss_bytes(const struct budget_input *in, struct loss_bytes *ret)
         linear_ce(in, &w, ret);
         break;
     }
+    ret->tiles = add_sat(ret->tiles, entropy_bytes(in, &w));
 }

@@ -71,6 +71,14 @@ void unit_state_add(const struct budget_input *in, const struct unit *unit, uint
 void frozen_state_add(const struct budget_input *in, uint64_t *items);
 uint64_t state_offload(const struct primitives *p, uint64_t *items);
 
+/* reference.c - what reinforcement learning adds to state. The reference model's weights; what the
+ * host holds of them is returned. */
+uint64_t reference_add(const struct budget_input *in, uint64_t *items);
+/* Device memory that its units pass through where the host holds them: those of two units. */
+uint64_t reference_slots_bytes(const struct budget_input *in, const struct stage *stage);
+/* Passes beside the step: 0 to 2. */
+int logprob_passes(const struct primitives *p);
+
 /* Bytes of one part held by a rank for each element width. */
 uint64_t arena_bytes(uint64_t elements, uint64_t element_bytes);
 
@@ -103,6 +111,8 @@ void in_flight_init(const struct budget_input *in, const struct stage *stage,
 void in_flight_counts(const struct budget_input *in, int stage, int layers, struct in_flight *ret);
 /* Inputs of the first `layers` of the stage and of the layers of other micro-batches. */
 uint64_t checkpoint_bytes(const struct budget_input *in, const struct in_flight *f, int layers);
+uint64_t inputs_bytes(const struct budget_input *in); /* of one micro-batch */
+int inputs_values(const struct primitives *p);        /* of 4 bytes, for a token */
 
 /* dispatch.c - routed rows of one layer and micro-batch. */
 struct dispatch {
@@ -129,6 +139,9 @@ void working_shape_mixer(const struct budget_input *in, enum mixer mixer,
 /* Heads whose keys and values are expanded from gathered latents at a time. */
 uint64_t latent_head_block(const struct budget_input *in);
 uint64_t local_tokens(const struct budget_input *in); /* T */
+uint64_t all_tokens(const struct budget_input *in);   /* of a micro-batch at all ranks of cp */
+int micro_batches_of(const struct budget_input *in);  /* of a step */
+double step_tokens_of(const struct budget_input *in); /* trained on in a step, by all ranks */
 uint64_t norm_tokens(const struct budget_input *in);  /* T / tp */
 
 /* context.c - what context parallelism adds at attention in one piece (allgather_kv has rows in the
@@ -144,10 +157,12 @@ struct loss_bytes {
     uint64_t logits;                /* during the tiles */
 };
 void loss_bytes(const struct budget_input *in, struct loss_bytes *ret);
+/* The same for log-probabilities without gradients; no stream. */
+void logprob_bytes(const struct budget_input *in, struct loss_bytes *ret);
 
 /* pipeline.c, communicators.c, runtime.c */
 uint64_t pipeline_bytes(const struct budget_input *in, int stage);
-int held_micro_batches(const struct layout *layout, int stage);
+int held_micro_batches(const struct budget_input *in, int stage);
 uint64_t communicator_bytes(const struct budget_input *in);
 int communicator_count(const struct budget_input *in);
 /* "world of 64, tp of 4, ep = e_fsdp of 8": each communicator of a rank, by what it is for. */
@@ -180,5 +195,8 @@ void timeline_walk(const struct timeline_request *request, const struct timeline
 /* The same, and once more with `upper` rows received in every layer. */
 void timeline_walk_both(const struct timeline_request *request, uint64_t upper,
                         struct timeline_result *ret, struct timeline_result *ret_upper);
+/* A forward alone, of one micro-batch, for log-probabilities: no layer saves, and of layer inputs
+ * only the current one's is there. */
+void timeline_forward(const struct timeline_request *request, struct timeline_result *ret);
 
 #endif

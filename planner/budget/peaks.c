@@ -8,10 +8,8 @@
 #include <string.h>
 
 const char *const moment_names[MOMENT_COUNT] = {
-    [MOMENT_FIRST_STEP] = "first_step",
-    [MOMENT_STEADY] = "steady",
-    [MOMENT_SAVE] = "save",
-    [MOMENT_RESUME] = "resume",
+    [MOMENT_FIRST_STEP] = "first_step", [MOMENT_STEADY] = "steady",   [MOMENT_SAVE] = "save",
+    [MOMENT_RESUME] = "resume",         [MOMENT_LOGPROB] = "logprob",
 };
 
 /* The executor reads slices of a checkpoint through one buffer of 2^16 fp32 values. */
@@ -103,6 +101,19 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* A forward that keeps nothing, with all that stays. */
+static uint64_t logprob_peak(const struct budget_input *in, const struct rank_budget *budget)
+{
+    struct stage stage;
+    struct timeline_result result;
+    if (logprob_passes(&in->choices->primitives) == 0)
+        return 0;
+    stage_init(in, budget->stage, &stage);
+    struct timeline_request request = { in, &stage, budget->routed_rows, NULL, NULL };
+    timeline_forward(&request, &result);
+    return add_sat(result.peak, budget->item_bytes[ITEM_SLACK]);
+}
+
 void budget_peaks(const struct budget_input *in, const struct rank_budget *budget, int rank,
                   struct rank_peaks *ret)
 {
@@ -119,10 +130,28 @@ void budget_peaks(const struct budget_input *in, const struct rank_budget *budge
     ret->bytes[MOMENT_RESUME] = add_sat(idle, host ? RESUME_BUFFER_BYTES : 0);
     ret->host_bytes[MOMENT_SAVE] = host ? 0 : save;
     ret->host_bytes[MOMENT_RESUME] = host ? 0 : RESUME_BUFFER_BYTES;
+    ret->bytes[MOMENT_LOGPROB] = logprob_peak(in, budget);
     ret->binding = MOMENT_STEADY;
     for (int i = MOMENT_SAVE; i < MOMENT_COUNT; i++)
         if (ret->bytes[i] > ret->bytes[ret->binding])
             ret->binding = (enum moment)i;
+}
+
+static void logprob_text(const struct budget_input *in, const struct rank_budget *budget, char *ret,
+                         size_t size)
+{
+    struct stage stage;
+    char slots[32], passing[64] = "";
+    stage_init(in, budget->stage, &stage);
+    uint64_t bytes = reference_slots_bytes(in, &stage);
+    if (bytes > 0)
+        (void)snprintf(passing, sizeof passing, ", %s B for the reference's units from the host",
+                       units_format_count(slots, sizeof slots, bytes));
+    (void)snprintf(
+        ret, size, "%d forward passes that keep nothing: a layer at work, and logits %s%s%s",
+        logprob_passes(&in->choices->primitives),
+        in->choices->primitives.loss == LOSS_FULL ? "whole" : "by tiles",
+        in->choices->primitives.rl & RL_ENTROPY ? " with a tile for their entropy" : "", passing);
 }
 
 static void save_text(const struct budget_input *in, int rank, char *ret, size_t size)
@@ -156,6 +185,8 @@ void peaks_formula(const struct budget_input *in, const struct rank_budget *budg
                        units_format_count(bytes, sizeof bytes, budget->item_bytes[ITEM_MOMENTS]));
     else if (moment == MOMENT_SAVE)
         save_text(in, rank, ret, size);
+    else if (moment == MOMENT_LOGPROB)
+        logprob_text(in, budget, ret, size);
     else if (moment == MOMENT_RESUME)
         (void)snprintf(ret, size,
                        "what stays between steps; slices are read through %d B of host memory. "

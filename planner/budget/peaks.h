@@ -1,15 +1,24 @@
-/* peaks.h - the moments beside the steady step: the first step, saving, resuming. In the bytes of a
- * budget: what is live, with what a device reserves beyond it. No files, no printing. */
+/* peaks.h - the moments beside the steady step: the first step, saving, resuming,
+ * log-probabilities. In the bytes of a budget: what is live, with what a device reserves beyond it.
+ * No files, no printing. */
 #ifndef RANKFIT_PLANNER_BUDGET_PEAKS_H
 #define RANKFIT_PLANNER_BUDGET_PEAKS_H
 
 #include "planner/budget/budget.h"
 
-enum moment { MOMENT_FIRST_STEP, MOMENT_STEADY, MOMENT_SAVE, MOMENT_RESUME, MOMENT_COUNT };
+enum moment {
+    MOMENT_FIRST_STEP,
+    MOMENT_STEADY,
+    MOMENT_SAVE,
+    MOMENT_RESUME,
+    MOMENT_LOGPROB,
+    MOMENT_COUNT
+};
 extern const char *const moment_names[MOMENT_COUNT];
 
 struct rank_peaks {
-    uint64_t bytes[MOMENT_COUNT];      /* on the rank's device; on `host` in its memory */
+    uint64_t
+        bytes[MOMENT_COUNT]; /* on the rank's device; on `host` in its memory; 0: there is none */
     uint64_t host_bytes[MOMENT_COUNT]; /* beside devices: buffers in the node's memory */
     enum moment binding;               /* the largest of those that every run meets */
 };

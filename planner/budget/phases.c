@@ -56,7 +56,6 @@ static void collect_end(void *context, const struct phase *phase, uint64_t bytes
 
 size_t budget_phases(const struct budget_input *in, int stage, struct phase_bytes *ret, size_t room)
 {
-    const struct layout *l = &in->choices->layout;
     struct collection all = { ret, 0, room, 0 };
     struct timeline_sink sink = { &all, collect_first };
     struct timeline_result result;
@@ -64,9 +63,9 @@ size_t budget_phases(const struct budget_input *in, int stage, struct phase_byte
     stage_init(in, stage, &s);
     struct timeline_request request = { in, &s, dispatch_rows(in, -1).point, NULL, NULL };
     timeline_walk(&request, &sink, &result);
-    int held = held_micro_batches(l, stage);
-    if (l->micro_batches > held) {
-        all.micro_batch_shift = l->micro_batches - held;
+    int held = held_micro_batches(in, stage), micro_batches = micro_batches_of(in);
+    if (micro_batches > held) {
+        all.micro_batch_shift = micro_batches - held;
         sink.phase = collect_last;
         timeline_walk(&request, &sink, &result);
         all.micro_batch_shift = 0;

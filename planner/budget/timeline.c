@@ -162,7 +162,7 @@ static bool is_recomputed(const struct walk *w, int layer)
 /* Units in the order of use: embedding, layers, head, layers backwards. While one is current its
  * own gather and those of the next `prefetch_units` are alive. A stage without the head ends its
  * forward before a backward begins: nothing is prefetched across. */
-static void gather_windows(struct walk *w)
+static void gather_windows(struct walk *w, bool forward_only)
 {
     const struct budget_input *in = w->r->in;
     const struct stage *s = w->r->stage;
@@ -176,7 +176,7 @@ static void gather_windows(struct walk *w)
     if (s->has_head)
         use[n++] = add_sat(unit_gathered_bytes(in, &s->head),
                            s->tied_copy ? unit_gathered_bytes(in, &s->embedding) : 0);
-    for (int i = s->layers - 1; i >= 0; i--)
+    for (int i = s->layers - 1; i >= 0 && !forward_only; i--)
         use[n++] = unit_gathered_bytes(in, &s->layer[i]);
     for (int i = 0; i < n; i++) {
         int end = i < forward ? forward : n;
@@ -402,8 +402,9 @@ static void walk_init(struct walk *w, const struct timeline_request *request,
     w->r = request;
     w->sink = sink;
     in_flight_init(request->in, request->stage, &w->flight);
-    gather_windows(w);
+    gather_windows(w, false);
     w->host_state = state_add(request->in, request->stage, w->now);
+    w->host_state = add_sat(w->host_state, reference_add(request->in, w->now));
     runtime_add(request->in, w->now);
     w->now[ITEM_COMMUNICATORS] = communicator_bytes(request->in);
     w->now[ITEM_PIPELINE_BUFFERS] = pipeline_bytes(request->in, request->stage->index);
@@ -444,6 +445,63 @@ void timeline_walk(const struct timeline_request *request, const struct timeline
     struct walk w;
     walk_init(&w, request, sink);
     walk_step(&w, request->received, ret);
+}
+
+/* What a pass finds of inputs is one micro-batch's. */
+static void forward_init(struct walk *w, struct timeline_result *ret)
+{
+    const struct timeline_request *r = w->r;
+    memset(ret, 0, sizeof *ret);
+    w->ret = ret;
+    w->pending = 0;
+    gather_windows(w, true);
+    w->flight.recomputed = r->stage->layers;
+    w->flight.micro_batches = 1;
+    w->rows = w->received = r->received;
+    w->chunk_rows = NULL;
+    for (int i = 0; i < MIXER_COUNT; i++)
+        for (int j = 0; j < FFN_COUNT; j++)
+            w->kinds[i][j].done = 0;
+    memset(w->halves, 0, sizeof w->halves);
+    working_shape(r->in, r->received, &w->shape);
+    w->now[ITEM_INPUTS] = w->flight.inputs;
+    w->now[ITEM_REFERENCE_WEIGHTS] =
+        add_sat(w->now[ITEM_REFERENCE_WEIGHTS], reference_slots_bytes(r->in, r->stage));
+    settle(w);
+}
+
+static void forward_head(struct walk *w)
+{
+    struct phase phase = { PHASE_LOSS, w->r->stage->index, 0, -1 };
+    struct loss_bytes loss;
+    next_use(w);
+    logprob_bytes(w->r->in, &loss);
+    w->now[ITEM_CHECKPOINTS] = 0;
+    w->now[ITEM_LOGITS] = loss.logits;
+    w->now[ITEM_LOSS_WORKING] = loss.tiles;
+    settle(w);
+    observe(w, &phase);
+}
+
+void timeline_forward(const struct timeline_request *request, struct timeline_result *ret)
+{
+    const struct stage *s = request->stage;
+    struct phase phase = { PHASE_FORWARD, s->index, 0, -1 };
+    struct walk w;
+    walk_init(&w, request, NULL);
+    forward_init(&w, ret);
+    w.now[ITEM_CHECKPOINTS] = w.flight.checkpoint;
+    if (s->has_embedding) {
+        next_use(&w);
+        observe(&w, &phase);
+    }
+    for (int i = 0; i < s->layers; i++) {
+        next_use(&w);
+        phase.layer = s->first + i;
+        observe_layer(&w, &phase, residency_of(&w, i, RESIDENCY_FORWARD), output_item(s, i));
+    }
+    if (s->has_head)
+        forward_head(&w);
 }
 
 void timeline_walk_both(const struct timeline_request *request, uint64_t upper,

@@ -11,7 +11,31 @@ enum { DELTA_CHUNK_TOKENS = 64, LIGHTNING_CHUNK_TOKENS = 256, INDEX_TILE_TOKENS 
 uint64_t local_tokens(const struct budget_input *in)
 {
     const struct layout *l = &in->choices->layout;
+    uint64_t budget = in->choices->primitives.tokens_per_gpu;
+    if (budget > 0)
+        return budget;
     return div_up(mul_sat((uint64_t)l->micro_batch, in->seq_tokens), (uint64_t)l->cp);
+}
+
+uint64_t all_tokens(const struct budget_input *in)
+{
+    const struct layout *l = &in->choices->layout;
+    uint64_t budget = in->choices->primitives.tokens_per_gpu;
+    if (budget > 0)
+        return mul_sat(budget, (uint64_t)l->cp);
+    return mul_sat((uint64_t)l->micro_batch, in->seq_tokens);
+}
+
+int micro_batches_of(const struct budget_input *in)
+{
+    struct rows_input rows = { in->choices, in->seq_tokens, in->lengths };
+    return rows_micro_batches(&rows);
+}
+
+double step_tokens_of(const struct budget_input *in)
+{
+    struct rows_input rows = { in->choices, in->seq_tokens, in->lengths };
+    return rows_step_tokens(&rows);
 }
 
 uint64_t norm_tokens(const struct budget_input *in)

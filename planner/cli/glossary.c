@@ -16,6 +16,9 @@ const struct item_formula item_formulas[ITEM_COUNT] = {
     [ITEM_MASTER] = { "4 N / n_shards; undivided under replicated", state_table },
     [ITEM_MOMENTS] = { "8 N / n_shards; undivided under replicated", state_table },
     [ITEM_GRADIENTS] = { "g N, divided by n_shards under fsdp", state_table },
+    [ITEM_REFERENCE_WEIGHTS] = { "2 N, divided by n_shards under fsdp; rl=reference only, none "
+                                 "where its weights live on the host",
+                                 "ARCHITECTURE.md, Reinforcement learning" },
     [ITEM_CHECKPOINTS] = { "2 T H L m", step_tables },
     [ITEM_LAYER_SAVED] = { "the kept tensors of layers without recompute, times m", step_tables },
     [ITEM_LAYER_WORKING] = { "the largest sum of tensors alive at one step of a layer, with the "
@@ -35,10 +38,10 @@ const struct item_formula item_formulas[ITEM_COUNT] = {
                               step_tables },
     [ITEM_PIPELINE_BUFFERS] = { "2 T H for each transfer in flight; none when pp is 1",
                                 step_tables },
-    [ITEM_INPUTS] = { "8 T m", step_tables },
+    [ITEM_INPUTS] = { "8 T m; under rl 4 T m more for advantages and for each pass", step_tables },
     [ITEM_LOGITS] = { "T V / tp x bytes of logits_dtype, loss=full only", step_tables },
     [ITEM_LOSS_WORKING] = { "3 x 2 T H, and tiles of t = min(T, 512) tokens: 6 t V; in strips of "
-                            "w: 6 t w + 4 t H + 4 T",
+                            "w: 6 t w + 4 t H + 4 T; rl=entropy: 4 t V or 4 t w more",
                             step_tables },
     [ITEM_COMMUNICATORS] = { "first + (count - 1) next + channels channel_bytes + peers peer_bytes",
                              hardware_source },
@@ -67,6 +70,9 @@ const char *const moment_meanings[MOMENT_COUNT] = {
                     "unit in host memory",
     [MOMENT_RESUME] = "reading weights and state, before the first step: what stays, and a buffer "
                       "for slices",
+    [MOMENT_LOGPROB] =
+        "log-probabilities of reinforcement learning: forward passes before the step, "
+        "of the policy as it was and of the reference model",
 };
 
 const char *const time_item_meanings[TIME_ITEM_COUNT] = {
@@ -86,6 +92,9 @@ const char *const time_item_meanings[TIME_ITEM_COUNT] = {
     [TIME_BUBBLE] = "stages that wait: (P - 1) / (m + P - 1) of the step",
     [TIME_REDUCE] = "reduction of gradients at the end of the step",
     [TIME_OPTIMIZER] = "AdamW over the rank's shard: bound by memory bandwidth",
+    [TIME_LOGPROBS] =
+        "forward passes of reinforcement learning: log-probabilities by the policy as "
+        "it was and by the reference model",
     [TIME_HOST] = "kernel launches that outlast the kernels they start",
 };
 

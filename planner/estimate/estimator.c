@@ -67,6 +67,7 @@ static uint64_t fixed_bytes(const struct estimator *e, const struct stage_spots 
     if (s->has_embedding)
         frozen_state_add(&e->in, items);
     *ret_host = state_offload(&e->in.choices->primitives, items);
+    *ret_host = add_sat(*ret_host, reference_add(&e->in, items));
     runtime_add(&e->in, items);
     items[ITEM_COMMUNICATORS] = links;
     for (int i = 0; i < ITEM_COUNT; i++)
@@ -240,7 +241,7 @@ void estimator_time(struct estimator *e, const struct choices *choices, struct s
         step_sums_add(&terms, &layers, &sums);
     }
     step_seconds(&e->in, &sums, ret);
-    double tokens = (double)e->in.seq_tokens * l->micro_batch * layout_dp(l) * l->micro_batches;
+    double tokens = step_tokens_of(&e->in);
     ret->tokens_per_second_per_gpu = over(tokens, ret->seconds * layout_world(l));
 }
 
@@ -250,9 +251,11 @@ double estimator_least_seconds(struct estimator *e, const struct choices *choice
 {
     const struct pipeline_spots *spots = spots_of(e, choices);
     const struct layout *l = &choices->layout;
-    double m = l->micro_batches > 0 ? l->micro_batches : 1, v = l->vpp > 1 ? l->vpp : 1, most = 0;
+    double v = l->vpp > 1 ? l->vpp : 1, most = 0;
     if (!spots)
         return 0;
+    double m = micro_batches_of(&e->in);
+    m = m > 0 ? m : 1;
     for (int i = 0; i < spots->count; i++) {
         double seconds = stage_least_seconds(e, shared_body(e), &spots->stages[i]);
         most = seconds > most ? seconds : most;

@@ -25,6 +25,7 @@ void shared_terms(struct estimator *e, struct body *body, const struct units *un
     ret->in = &e->in;
     ret->machine = &e->machine;
     ret->loss = &loss->pass;
+    ret->logprob = loss->logprob;
     ret->embedding = units->embedding.seconds;
     ret->head = units->head.seconds;
     /* A kind's unit is that of the model's first layer of the kind; classes are in that order. */

@@ -67,7 +67,7 @@ static void body_init(struct estimator *e, struct body *ret)
     ret->rows[ROWS_POINT] = rows.point;
     ret->rows[ROWS_HIGH] = in->hardware->host ? rows.upper : dispatch_reserved(in);
     ret->checkpoint = arena_bytes(mul_sat(norm_tokens(in), (uint64_t)in->model->hidden), 2);
-    ret->inputs = mul_sat(2, arena_bytes(local_tokens(in), 4));
+    ret->inputs = inputs_bytes(in);
 }
 
 struct body *shared_body(struct estimator *e)
@@ -210,6 +210,7 @@ const struct loss_shared *shared_loss(struct estimator *e)
         return loss;
     loss_bytes(&e->in, &loss->bytes);
     loss_cost(&e->in, &e->machine, &loss->pass);
+    loss->logprob = logprob_head_seconds(&e->in, &e->machine);
     return loss;
 }
 

@@ -70,6 +70,7 @@ struct loss_shared {
     struct loss_key key;
     struct loss_bytes bytes;
     struct pass pass;
+    double logprob; /* seconds of the head without gradients */
 };
 
 struct estimator {

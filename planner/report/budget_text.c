@@ -77,7 +77,8 @@ static void print_peaks(const struct prediction *prediction, const struct rank_b
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         table_cell(&table, "%s", heads[i]);
     for (int i = 0; i < MOMENT_COUNT; i++)
-        print_moment(prediction, budget, rank, (enum moment)i, &peaks, &table);
+        if (peaks.bytes[i] > 0)
+            print_moment(prediction, budget, rank, (enum moment)i, &peaks, &table);
     table_print(&table, "", out);
     table_done(&table);
 }

@@ -4,6 +4,7 @@
 #include "base/layout/trained.h"
 #include "planner/report/assumptions.h"
 #include "planner/report/rank_json.h"
+#include "planner/report/workload.h"
 
 #include <math.h>
 #include <string.h>
@@ -111,6 +112,14 @@ static void add_peak(json_t *object, const struct rank_budget *worst)
     json_object_set_new(object, "peak_by_metric", metrics);
 }
 
+/* Where there are rows to tell of. */
+static void add_rows(json_t *object, const struct prediction *prediction)
+{
+    json_t *rows = report_rows_json(prediction);
+    if (rows)
+        json_object_set_new(object, "rows", rows);
+}
+
 /* "recommended": layout and primitives as the plan file has them, then what is predicted. */
 static json_t *recommended_json(const struct prediction *prediction, const struct answer *answer)
 {
@@ -120,6 +129,7 @@ static json_t *recommended_json(const struct prediction *prediction, const struc
     json_object_set_new(ret, "primitives", choices_primitives_json(&plan->choices));
     json_object_set_new(ret, "dispatch_bound_rows", json_bytes(plan->dispatch_bound_rows));
     json_object_set_new(ret, "reasons", reasons_json(answer));
+    add_rows(ret, prediction);
     add_peak(ret, prediction_worst(prediction));
     json_object_set_new(ret, "ranks", report_ranks_json(prediction, -1));
     json_object_set_new(ret, "step", report_step_json(&prediction->input, &prediction->time, true));
@@ -242,6 +252,7 @@ json_t *report_budget_json(const struct prediction *prediction, int rank)
     json_object_set_new(ret, "layout", choices_layout_json(&plan->choices));
     json_object_set_new(ret, "primitives", choices_primitives_json(&plan->choices));
     json_object_set_new(ret, "limit_bytes", json_bytes(prediction->limit_bytes));
+    add_rows(ret, prediction);
     json_object_set_new(ret, "ranks", report_ranks_json(prediction, rank));
     json_object_set_new(ret, "phases_of_rank", json_integer(rank < 0 ? shown->rank : rank));
     json_object_set_new(ret, "phases", report_phases_json(prediction, shown));

@@ -64,10 +64,12 @@ static json_t *peaks_json(const struct prediction *prediction, const struct rank
     char key[40];
     budget_peaks(&prediction->input, budget, rank, &peaks);
     for (int i = 0; i < MOMENT_COUNT; i++) {
+        if (peaks.bytes[i] == 0)
+            continue;
         (void)snprintf(key, sizeof key, "%s_bytes", moment_names[i]);
         json_object_set_new(ret, key, json_bytes(peaks.bytes[i]));
     }
-    for (int i = MOMENT_SAVE; i < MOMENT_COUNT; i++) {
+    for (int i = MOMENT_SAVE; i <= MOMENT_RESUME; i++) {
         (void)snprintf(key, sizeof key, "%s_host_bytes", moment_names[i]);
         json_object_set_new(ret, key, json_bytes(peaks.host_bytes[i]));
     }

@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "planner/report/table.h"
 #include "planner/time/range.h"
+#include "planner/report/workload.h"
 
 #include <math.h>
 #include <string.h>
@@ -163,6 +164,7 @@ void report_verdict_text(const struct prediction *prediction, struct text_style 
         (void)fprintf(style.out, "%*supper bound %.*f %s, limit %.*f %s\n", TEXT_MARGIN, "",
                       scale.decimals, scaled(scale, worst->peak_upper_bytes), scale.unit,
                       scale.decimals, scaled(scale, prediction->limit_bytes), scale.unit);
+    report_workload_text(prediction, style.out);
 }
 
 /* "ep=8" becomes "ep 8", padded so that the reasons line up. */

@@ -144,6 +144,9 @@ void compute_cost(const struct layer_shape *s, enum mixer mixer, enum ffn ffn,
 /* loss.c - the head and its loss, forward and backward, of one micro-batch. */
 void loss_cost(const struct budget_input *in, const struct machine *machine, struct pass *ret);
 
+/* Seconds of the head without gradients, for log-probabilities; 0 where there is no such pass. */
+double logprob_head_seconds(const struct budget_input *in, const struct machine *machine);
+
 /* exposed.c - collectives inside a layer that nothing hides; adds to the cost. */
 void exposed_cost(const struct budget_input *in, uint64_t received, enum mixer mixer, enum ffn ffn,
                   struct layer_cost *cost);

@@ -32,6 +32,9 @@ static const char *const how[TIME_ITEM_COUNT] = {
     [TIME_REDUCE] = "gradients of replicas and shards reduced once a step",
     [TIME_OPTIMIZER] = "master, moments, gradient and weight read and written / memory rate, + "
                        "elementwise_call_seconds a call",
+    [TIME_LOGPROBS] =
+        "a forward and the head without gradients for each of rl's old and reference, "
+        "bubble included",
     [TIME_HOST] = "what launches (launch_seconds, gemm_launch_seconds) and reads of routed counts "
                   "leave the device without work",
 };
@@ -60,16 +63,16 @@ void step_time_formula(const struct budget_input *in, const struct step_time *ti
     units_format_seconds(seconds, sizeof seconds, time->gather_seconds_per_unit);
     if (item == TIME_EXPERTS || item == TIME_EXPOSED_EXCHANGE)
         (void)snprintf(ret, size, "%s; %s rows, %d micro-batches", how[item], rows,
-                       l->micro_batches);
+                       micro_batches_of(in));
     else if (item == TIME_EXPOSED_GATHER)
         (void)snprintf(ret, size, "%s; %s a unit, hides from %llu tokens", how[item], seconds,
                        (unsigned long long)time->min_tokens_to_hide_gather);
     else if (item == TIME_BUBBLE)
         (void)snprintf(ret, size, "%s; pp %d, %d micro-batches", how[item], l->pp,
-                       l->micro_batches);
+                       micro_batches_of(in));
     else
         (void)snprintf(ret, size, "%s%s; %s tokens, %d micro-batches", how[item],
-                       muon_adds(&in->choices->primitives, item), tokens, l->micro_batches);
+                       muon_adds(&in->choices->primitives, item), tokens, micro_batches_of(in));
 }
 
 static bool runs_context(const struct primitives *p)
@@ -124,6 +127,7 @@ enum basis step_time_basis(const struct budget_input *in, enum time_item item)
     case TIME_EXPOSED_OFFLOAD:
     case TIME_EXPOSED_TENSOR:
     case TIME_PIPELINE:
+    case TIME_LOGPROBS:
     case TIME_ITEM_COUNT:
         break;
     }

@@ -108,6 +108,54 @@ static double circulation(const struct budget_input *in, const struct head *h, d
     return left > 0 ? left : 0;
 }
 
+/* Probabilities of a tile written in fp32 and read. */
+static void entropy(struct walk *w, const struct head *h, const struct budget_input *in)
+{
+    if (in->choices->primitives.rl & RL_ENTROPY)
+        visit(w, h, h->tiles * h->strips, 8);
+}
+
+/* Shards of the weights alone go round. */
+static double weights_round(const struct budget_input *in, const struct head *h, double products)
+{
+    const struct layout *l = &in->choices->layout;
+    int group = in->choices->primitives.vocab_group;
+    struct ranks ranks = { group, l->tp * l->cp };
+    double left =
+        (group - 1) * send_seconds(in->hardware, ranks, 2 * h->hidden * h->vocab / group) -
+        products;
+    return left > 0 ? left : 0;
+}
+
+static void logprob_cost(const struct budget_input *in, const struct machine *machine,
+                         struct pass *ret)
+{
+    const struct primitives *p = &in->choices->primitives;
+    struct head h;
+    struct walk w;
+    bool full = p->loss == LOSS_FULL;
+    double width = full ? (double)dtype_bytes(p->logits_dtype) : 4;
+    head_init(in, &h);
+    double calls = full ? 1 : h.tiles * h.strips;
+    walk_begin(&w, machine, ret);
+    walk_move(&w, TIME_LOSS, 4 * (double)norm_tokens(in) * (double)in->model->hidden);
+    logits(&w, &h, calls, full ? 1 : h.tiles, width);
+    visit(&w, &h, calls, width);
+    entropy(&w, &h, in);
+    walk_end(&w);
+    if (p->loss == LOSS_RING_DTP && p->vocab_group > 1)
+        ret->item[TIME_EXPOSED_GATHER] += weights_round(in, &h, ret->item[TIME_LOSS]);
+}
+
+double logprob_head_seconds(const struct budget_input *in, const struct machine *machine)
+{
+    struct pass pass = { .item = { 0 } };
+    if (logprob_passes(&in->choices->primitives) == 0)
+        return 0;
+    logprob_cost(in, machine, &pass);
+    return pass_seconds(&pass);
+}
+
 void loss_cost(const struct budget_input *in, const struct machine *machine, struct pass *ret)
 {
     const struct primitives *p = &in->choices->primitives;
@@ -123,6 +171,7 @@ void loss_cost(const struct budget_input *in, const struct machine *machine, str
         in_strips(&w, &h);
     else
         tiled(&w, &h);
+    entropy(&w, &h, in);
     walk_move(&w, TIME_LOSS, 6 * normed);
     walk_end(&w);
     if (p->loss == LOSS_RING_DTP && p->vocab_group > 1)

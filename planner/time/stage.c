@@ -58,6 +58,7 @@ void kind_seconds_init(const struct budget_input *in, const struct machine *mach
     compute_cost(&layer, mixer, ffn, &cost);
     exposed_cost(in, received, mixer, ffn, &cost);
     ret->forward = compute_seconds(&cost.forward);
+    ret->alone = pass_seconds(&cost.forward);
     double backward = compute_seconds(&cost.backward);
     ret->hiding[0] = backward + compute_seconds(&cost.nested);
     ret->hiding[1] = backward + compute_seconds(&cost.replay);
@@ -213,6 +214,59 @@ static void stage_pass(const struct step_terms *t, const struct stage_sums *stag
         2 * (l->vpp > 1 ? l->vpp : 1) * send_seconds(in->hardware, stages, bytes);
 }
 
+/* Layers of a forward that keeps nothing. */
+static double forward_layers(const struct step_terms *t, const struct stage_sums *stage)
+{
+    bool ahead = t->in->choices->primitives.prefetch_units > 0;
+    double ret = 0;
+    for (int mixer = 0; mixer < MIXER_COUNT; mixer++)
+        for (int ffn = 0; ffn < FFN_COUNT; ffn++) {
+            const struct kind_seconds *kind = t->kinds[mixer][ffn];
+            double layers = stage->layers[mixer][ffn][0] + stage->layers[mixer][ffn][1];
+            if (!kind)
+                continue;
+            double gather = t->units[mixer][ffn].gather;
+            ret += layers * (kind->alone + (ahead ? positive(gather - kind->forward) : gather));
+        }
+    return ret;
+}
+
+/* One micro-batch through the stage for log-probabilities. */
+static double logprob_seconds(const struct step_terms *t, const struct stage_sums *stage)
+{
+    const struct budget_input *in = t->in;
+    const struct layout *l = &in->choices->layout;
+    struct ranks stages = { l->pp, layout_world(l) / l->pp };
+    double bytes = 2.0 * (double)norm_tokens(in) * in->model->hidden;
+    double ret = forward_layers(t, stage) + send_seconds(in->hardware, stages, bytes);
+    if (stage->has_embedding)
+        ret += t->embedding.gather + t->machine->kernel + 2 * bytes * t->machine->moved_byte;
+    return ret + (stage->has_head ? t->logprob : 0);
+}
+
+/* The reference's weights from the host for each micro-batch, beyond the pass that hides them. */
+static double reference_link_seconds(const struct step_terms *t, const struct elements *part,
+                                     double pass)
+{
+    const struct primitives *p = &t->in->choices->primitives;
+    bool sharded = p->sharding == SHARDING_FSDP;
+    double held =
+        sharded ? part->dense / part->n + part->expert / part->e : part->dense + part->expert;
+    if (!(p->rl & RL_REFERENCE) || p->reference_weights != REFERENCE_HOST || p->lora_rank > 0)
+        return 0;
+    return positive(over(2 * held, t->in->hardware->host_link_bytes_per_second) - pass);
+}
+
+static void add_logprob(const struct step_terms *t, const struct stage_sums *stage,
+                        const struct elements *part, struct step_sums *sums)
+{
+    if (logprob_passes(&t->in->choices->primitives) == 0)
+        return;
+    double pass = logprob_seconds(t, stage), link = reference_link_seconds(t, part, pass);
+    sums->slowest_logprob = pass > sums->slowest_logprob ? pass : sums->slowest_logprob;
+    sums->reference_link = link > sums->reference_link ? link : sums->reference_link;
+}
+
 static double reduce_seconds(const struct budget_input *in, const struct elements *part)
 {
     const struct layout *l = &in->choices->layout;
@@ -321,6 +375,7 @@ void step_sums_add(const struct step_terms *terms, const struct stage_sums *stag
     double item[TIME_ITEM_COUNT] = { 0 };
     elements_init(terms->in, stage, &part);
     stage_pass(terms, stage, &part, &pass);
+    add_logprob(terms, stage, &part, sums);
     end_of_step(terms, stage, &part, item);
     double seconds = pass_seconds(&pass), end = item[TIME_REDUCE] + item[TIME_OPTIMIZER];
     if (!sums->any || seconds > sums->slowest_seconds) {
@@ -345,11 +400,15 @@ void step_seconds(const struct budget_input *in, const struct step_sums *sums,
                   struct step_time *ret)
 {
     const struct layout *l = &in->choices->layout;
-    double m = l->micro_batches > 0 ? l->micro_batches : 1, v = l->vpp > 1 ? l->vpp : 1;
+    double m = micro_batches_of(in), v = l->vpp > 1 ? l->vpp : 1;
+    m = m > 0 ? m : 1;
     double taken = turns(in), seconds = 0;
     for (int i = 0; i < TIME_ITEM_COUNT; i++)
         ret->item_seconds[i] = taken * (m * sums->slowest.item[i] + sums->end[i]);
     ret->item_seconds[TIME_BUBBLE] = taken * (l->pp - 1) / v * sums->slowest_seconds;
+    ret->item_seconds[TIME_LOGPROBS] = taken * (logprob_passes(&in->choices->primitives) *
+                                                    (m + (l->pp - 1) / v) * sums->slowest_logprob +
+                                                m * sums->reference_link);
     ret->bubble_fraction = (l->pp - 1) / (m * v + l->pp - 1);
     for (int i = 0; i < TIME_ITEM_COUNT; i++)
         seconds += ret->item_seconds[i];

@@ -9,6 +9,7 @@
 struct kind_seconds {
     struct pass layer[2];      /* [recomputed]: all passes */
     double forward, hiding[2]; /* what a gather, and a reduce-scatter, can hide behind */
+    double alone;              /* a forward with the collectives inside the layer */
 };
 void kind_seconds_init(const struct budget_input *in, const struct machine *machine,
                        uint64_t received, enum mixer mixer, enum ffn ffn, struct kind_seconds *ret);
@@ -37,6 +38,7 @@ struct step_terms {
     struct unit_seconds units[MIXER_COUNT][FFN_COUNT]; /* of the model's first layer of the kind */
     struct unit_seconds embedding, head;
     const struct pass *loss;
+    double logprob; /* seconds of the head without gradients; 0 where no pass needs it */
 };
 
 struct stage_sums {
@@ -64,6 +66,7 @@ struct step_sums {
     bool any;
     struct pass slowest;
     double slowest_seconds, longest_end;
+    double slowest_logprob, reference_link; /* one micro-batch's pass; beyond it, from the host */
     double end[TIME_ITEM_COUNT];
 };
 void step_sums_add(const struct step_terms *terms, const struct stage_sums *stage,

@@ -23,6 +23,7 @@ const char *const time_item_names[TIME_ITEM_COUNT] = {
     [TIME_BUBBLE] = "bubble",
     [TIME_REDUCE] = "reduce",
     [TIME_OPTIMIZER] = "optimizer",
+    [TIME_LOGPROBS] = "log_probabilities",
     [TIME_HOST] = "host",
 };
 
@@ -66,6 +67,7 @@ static void step_init(const struct budget_input *in, struct step *step, struct s
     step->terms.loss = &step->loss;
     machine_init(in, &step->machine);
     loss_cost(in, &step->machine, &step->loss);
+    step->terms.logprob = logprob_head_seconds(in, &step->machine);
     for (int i = 0; i < in->model->layers; i++) {
         enum mixer mixer = (enum mixer)in->model->layer_mixer[i];
         enum ffn ffn = (enum ffn)in->model->layer_ffn[i];
@@ -166,6 +168,8 @@ static void hardware_flops(const struct budget_input *in, struct model_flops *re
         trained_flops(in, ret);
     if (p->vocab_strip > 0 || p->loss == LOSS_RING_DTP)
         ret->hardware += 2.0 * in->model->hidden * (double)in->model->vocab;
+    if (p->rl) /* a forward is a third of forward and backward */
+        ret->hardware += logprob_passes(p) * ret->model / 3;
 }
 
 static void rates(const struct budget_input *in, struct step_time *ret)
@@ -173,7 +177,7 @@ static void rates(const struct budget_input *in, struct step_time *ret)
     const struct layout *l = &in->choices->layout;
     struct model_flops flops;
     hardware_flops(in, &flops);
-    double tokens = (double)in->seq_tokens * l->micro_batch * layout_dp(l) * l->micro_batches;
+    double tokens = step_tokens_of(in);
     double rate = over(tokens, ret->seconds * layout_world(l));
     ret->tokens_per_second_per_gpu = rate;
     ret->model_flops_per_second_per_gpu = rate * flops.model;

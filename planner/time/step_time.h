@@ -21,7 +21,8 @@ enum time_item {
     TIME_BUBBLE,
     TIME_REDUCE, /* gradient reduction at the end of the step */
     TIME_OPTIMIZER,
-    TIME_HOST, /* launches that outlast the kernels they start */
+    TIME_LOGPROBS, /* forward passes of reinforcement learning */
+    TIME_HOST,     /* launches that outlast the kernels they start */
     TIME_ITEM_COUNT
 };
 extern const char *const time_item_names[TIME_ITEM_COUNT];

@@ -118,6 +118,7 @@ static void test_items(void **state)
         "master static",
         "moments static",
         "gradients static",
+        "reference_weights static",
         "checkpoints dynamic",
         "layer_saved dynamic",
         "layer_working dynamic",

@@ -144,6 +144,8 @@ static void check_digest(enum exchange exchange)
         "loss_tile_tokens", "latent_head_block", "attention_deterministic",
         "optimizer",        "moments_dtype",     "master",
         "lora_rank",        "lora_targets",      "frozen",
+        "tokens_per_gpu",   "rl",                "reference_weights",
+        "packing",
     };
     char want[20];
     struct plan *plan = calloc(1, sizeof *plan);

@@ -110,6 +110,9 @@ static void draw_primitives(uint64_t *seed, struct primitives *p)
     p->sco_host_bytes = (uint64_t)pick(seed, 0, 40) << 14;
     p->bucket_params = 4096;
     p->slots = 2;
+    p->tokens_per_gpu = pick(seed, 0, 4) ? 0 : (uint64_t)pick(seed, 1, 8) * 64;
+    p->rl = (unsigned)(pick(seed, 0, 2) ? 0 : pick(seed, 1, 7));
+    p->reference_weights = (enum reference_weights)pick(seed, 0, 1);
 }
 
 /* Half of the layouts train plainly, as most of a search do. */

@@ -1,0 +1,17 @@
+/* workload.h - what a step works on, where it is more than micro_batch sequences of one length:
+ * rows and their padding, passes of reinforcement learning, memory promised to others. */
+#ifndef RANKFIT_PLANNER_REPORT_WORKLOAD_H
+#define RANKFIT_PLANNER_REPORT_WORKLOAD_H
+
+#include "planner/report/prediction.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+/* Nothing where there is nothing to say. */
+void report_workload_text(const struct prediction *prediction, FILE *out);
+
+/* "rows": {...}; NULL where a micro-batch is micro_batch sequences. */
+json_t *report_rows_json(const struct prediction *prediction);
+
+#endif
