@@ -127,5 +127,6 @@ void reasons_write(struct space *space, const struct decision *decision, struct 
 
     ret->reason_count = 0;
     reasons_of_degrees(&story);
+    reasons_of_stages(&story);
     reasons_of_primitives(&story);
 }

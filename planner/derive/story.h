@@ -54,6 +54,7 @@ void story_tell_spread(struct story *s, int size, int stride);
 
 /* Reasons of degrees, and of primitives, in the order of decision. */
 void reasons_of_degrees(struct story *s);
+void reasons_of_stages(struct story *s);
 void reasons_of_primitives(struct story *s);
 
 #endif
