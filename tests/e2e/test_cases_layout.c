@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -67,6 +68,20 @@ static void assert_stages(json_t *plan, const int *layers, size_t count)
         assert_int_equal(json_integer_value(json_array_get(stages, i)), layers[i]);
 }
 
+/* The reason of a choice; fails where there is none. */
+static const char *because_of(json_t *plan, const char *choice)
+{
+    json_t *reason;
+    size_t index;
+    json_array_foreach(json_at(plan, "recommended.reasons"), index, reason)
+    {
+        if (strcmp(json_string_value(json_object_get(reason, "choice")), choice) == 0)
+            return json_string_value(json_object_get(reason, "because"));
+    }
+    fail_msg("no reason of %s", choice);
+    return "";
+}
+
 #define AIR                                                                                        \
     H100("glm-4.5-air", 32)                                                                        \
     "--global-batch 256 --set tp=1 --set cp=1 --set pp=4 --set ep=8 --set sharding=zero1 "         \
@@ -81,6 +96,9 @@ static void layers_that_stages_do_not_divide(void **state)
     json_t *split = case_plan(AIR, "fits");
     json_t *even = case_plan(AIR "--set stage_layers=11,12,12,11", "fits");
     assert_stages(split, (const int[]){ 12, 12, 12, 10 }, 4);
+    const char *because = because_of(split, "stage_layers=12,12,12,10");
+    assert_non_null(strstr(because, "the last stage has the head and 1 prediction layer"));
+    assert_non_null(strstr(because, "against stage_layers=11,12,12,11: static -"));
     assert_true(number_at(split, "recommended.peak_bytes") <
                 number_at(even, "recommended.peak_bytes"));
     assert_true(number_at(split, "recommended.step.seconds") <
