@@ -12,6 +12,7 @@
 static const struct validation_kind kinds[] = {
     { "rankfit.figures/1", validate_figures },
     { "rankfit.stages/1", validate_stages },
+    { "rankfit.peaks/1", validate_peaks },
 };
 enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
 

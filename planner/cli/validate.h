@@ -19,6 +19,7 @@ struct validation_kind {
 
 int validate_figures(const struct node *root, FILE *out, json_t *set, struct diag_list *reterr);
 int validate_stages(const struct node *root, FILE *out, json_t *set, struct diag_list *reterr);
+int validate_peaks(const struct node *root, FILE *out, json_t *set, struct diag_list *reterr);
 
 /* A question of a file and its answer: a map in the form of a recipe, which may name one by the key
  * `recipe` and then wins over it. NULL on errors. */
