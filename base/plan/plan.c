@@ -36,6 +36,12 @@ static json_t *hardware_part(const struct plan *plan)
     return hardware;
 }
 
+static json_t *lengths_json(const struct lengths *lengths)
+{
+    char text[LENGTHS_TEXT];
+    return json_string(lengths_format(lengths, text, sizeof text));
+}
+
 static json_t *workload_part(const struct plan *plan)
 {
     char routing[64];
@@ -43,6 +49,8 @@ static json_t *workload_part(const struct plan *plan)
 
     routing_format(&plan->routing, routing, sizeof routing);
     set_new(workload, "seq_tokens", json_bytes(plan->seq_tokens));
+    if (plan->lengths.distinct > 0)
+        set_new(workload, "lengths", lengths_json(&plan->lengths));
     set_new(workload, "micro_batch", json_integer(plan->choices.layout.micro_batch));
     set_new(workload, "global_batch", json_integer(plan->global_batch));
     set_new(workload, "routing", json_string(routing));
@@ -208,6 +216,9 @@ static void read_workload(const struct node *root, struct plan *ret, struct diag
     need_int(map, "headroom_bytes", 0, INT64_MAX, &headroom, reterr);
     need_int(map, "reserve_bytes", 0, INT64_MAX, &reserve, reterr);
     need_real(map, "routing_quantile", 0, 1, &ret->routing_quantile, reterr);
+    const char *lengths = NULL;
+    if (node_text(map, "lengths", &lengths, reterr) == 1)
+        (void)lengths_parse(lengths, node_get(map, "lengths")->at, &ret->lengths, reterr);
     const char *routing = need_text(map, "routing", reterr);
     if (routing)
         (void)routing_parse(routing, node_get(map, "routing")->at, &ret->routing, reterr);
@@ -268,7 +279,8 @@ static void check_legal(const struct node *root, const struct plan *plan, struct
                                           .gpus = plan->gpus,
                                           .seq_tokens = plan->seq_tokens,
                                           .global_batch = plan->global_batch,
-                                          .routing = &plan->routing };
+                                          .routing = &plan->routing,
+                                          .lengths = &plan->lengths };
 
     if (legality_check(&input, &faults) == 0)
         return;

@@ -6,6 +6,7 @@
 #include "base/diag.h"
 #include "base/hardware/hardware.h"
 #include "base/layout/key.h"
+#include "base/layout/lengths.h"
 #include "base/model/model.h"
 #include "base/routing/routing.h"
 
@@ -14,6 +15,7 @@ struct plan {
     struct hardware hardware;
     int gpus;
     uint64_t seq_tokens;
+    struct lengths lengths; /* of packed pieces; none: all sequences have seq_tokens */
     int64_t global_batch;
     struct routing routing;
     double routing_quantile; /* 0.99 */

@@ -209,6 +209,7 @@ static json_t *explain_rule(const char *name, const struct prediction *predictio
                 .gpus = plan->gpus,
                 .seq_tokens = plan->seq_tokens,
                 .global_batch = plan->global_batch,
+                .lengths = &plan->lengths,
             };
             add_text(ret, "in_this_plan", rule->check(&input, NULL) ? "violated" : "holds");
         }

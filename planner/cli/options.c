@@ -49,6 +49,14 @@ const struct option_info option_infos[OPTION_COUNT] = {
                      .min = 1,
                      .max = MAX_SEQ_TOKENS,
                      .help = "sequence length, such as 4096 or 128K (K is 1,024)" },
+    [OPTION_LENGTHS] = { .name = "lengths",
+                         .value = "LIST|FILE",
+                         .commands = FOR_QUESTION,
+                         .type = OPTION_DATA_PATH,
+                         .in_recipe = true,
+                         .help = "lengths of the pieces packed into rows of --seq tokens (of "
+                                 "tokens_per_gpu x cp): 1000,513, or 4096*2,512*30, or a file of "
+                                 "them" },
     [OPTION_MICRO_BATCH] = { .name = "micro-batch",
                              .value = "N",
                              .commands = FOR_QUESTION,

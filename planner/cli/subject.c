@@ -88,6 +88,25 @@ static void read_micro_batch(const struct options *options, struct subject *subj
     subject->question.micro_batch = micro_batch;
 }
 
+/* A list, or a file of one. Pieces are packed: by `row` where nothing else is said. */
+static void read_lengths(const struct options *options, struct subject *subject,
+                         struct diag_list *reterr)
+{
+    const char *text = options->value[OPTION_LENGTHS];
+    struct fixed_choices *fixed = &subject->question.fixed;
+    struct lengths *lengths = &subject->prediction.plan.lengths;
+    struct pos at = options->at[OPTION_LENGTHS];
+    if (!text)
+        return;
+    bool list = text[strspn(text, "0123456789KMkm*, ")] == '\0';
+    int status =
+        list ? lengths_parse(text, at, lengths, reterr) : lengths_read(text, at, lengths, reterr);
+    if (status == 0)
+        subject->question.lengths = lengths;
+    if (status == 0 && !choice_is_fixed(fixed, "packing"))
+        (void)choice_set(fixed, "packing", packing_names[PACKING_ROW], at, reterr);
+}
+
 /* A size, or a share of the device's memory. */
 static uint64_t headroom_of(const struct options *options, uint64_t memory_bytes)
 {
@@ -188,6 +207,7 @@ static int read_question(const struct options *options, struct subject *subject,
                       options_has(options, OPTION_HARDWARE);
     read_workload(options, subject);
     apply_set(options, subject, have_facts, reterr);
+    read_lengths(options, subject, reterr);
     read_micro_batch(options, subject, reterr);
     (void)read_memory_limit(options, subject, reterr);
     if (have_facts)
@@ -242,8 +262,9 @@ static int derive_subject(const struct options *options, struct subject *subject
 static int check_no_question(const struct options *options, struct diag_list *reterr)
 {
     static const enum option_id asked[] = {
-        OPTION_MODEL,   OPTION_HARDWARE, OPTION_GPUS,     OPTION_SEQ,     OPTION_MICRO_BATCH,
-        OPTION_ROUTING, OPTION_ENGINE,   OPTION_HEADROOM, OPTION_RESERVE, OPTION_GLOBAL_BATCH,
+        OPTION_MODEL,       OPTION_HARDWARE, OPTION_GPUS,         OPTION_SEQ,
+        OPTION_MICRO_BATCH, OPTION_LENGTHS,  OPTION_ROUTING,      OPTION_ENGINE,
+        OPTION_HEADROOM,    OPTION_RESERVE,  OPTION_GLOBAL_BATCH,
     };
     int before = reterr->errors;
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
@@ -325,6 +346,7 @@ static void take_facts(struct subject *subject)
         .seq_tokens = question->seq_tokens,
         .routing = question->routing,
         .routing_quantile = question->routing_quantile,
+        .lengths = question->lengths,
     };
     prediction->memory_bytes = question_memory_bytes(question);
     prediction->limit_bytes = question_limit_bytes(question);

@@ -28,6 +28,7 @@ static struct legality_input legality_of(const struct space *space, const struct
         .global_batch = space->global_batch,
         .fixed = &q->fixed,
         .routing = &q->routing,
+        .lengths = q->lengths,
     };
 }
 

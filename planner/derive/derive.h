@@ -21,6 +21,7 @@ struct question {
     int64_t global_batch; /* 0: gpus * micro_batch, the same for all candidates */
     struct routing routing;
     double routing_quantile;
+    const struct lengths *lengths; /* of packed pieces; NULL: all sequences have seq_tokens */
     uint64_t headroom_bytes, reserve_bytes;
     struct fixed_choices fixed;
 };

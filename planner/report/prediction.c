@@ -17,6 +17,7 @@ void prediction_question(const struct prediction *prediction, struct question *r
         .global_batch = plan->global_batch,
         .routing = plan->routing,
         .routing_quantile = plan->routing_quantile,
+        .lengths = &plan->lengths,
         .headroom_bytes = plan->headroom_bytes,
         .reserve_bytes = plan->reserve_bytes,
     };
@@ -64,6 +65,7 @@ void prediction_compute(struct prediction *prediction)
         .seq_tokens = plan->seq_tokens,
         .routing = plan->routing,
         .routing_quantile = plan->routing_quantile,
+        .lengths = &plan->lengths,
     };
     budget_compute(&prediction->input, &prediction->budget);
     step_time_compute(&prediction->input, &prediction->time);

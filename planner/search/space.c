@@ -318,6 +318,7 @@ bool space_is_legal(const struct space *space, const struct choices *choices)
         .global_batch = space->global_batch,
         .fixed = &q->fixed,
         .routing = &q->routing,
+        .lengths = q->lengths,
     };
 
     return legality_check(&in, NULL) == 0;
@@ -343,6 +344,7 @@ struct budget_input space_budget_input(const struct space *space, const struct c
         .seq_tokens = q->seq_tokens,
         .routing = q->routing,
         .routing_quantile = q->routing_quantile,
+        .lengths = q->lengths,
     };
 }
 

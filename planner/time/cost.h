@@ -26,6 +26,13 @@ double send_seconds(const struct hardware *h, struct ranks ranks, double bytes);
 double unit_gather_seconds(const struct budget_input *in, const struct unit *unit);
 double unit_scatter_seconds(const struct budget_input *in, const struct unit *unit);
 
+/* pieces.c - mean over a row's tokens: of the keys that a causal query attends to, of at most `most`
+ * (0: any), padding included; of the length of its own piece, without padding. */
+double causal_keys(const struct budget_input *in, double most);
+/* Of those in its chunk. */
+double chunk_keys(const struct budget_input *in, double chunk);
+double piece_tokens(const struct budget_input *in);
+
 /* machine.c - what one unit of work takes on this machine for this model and sequence, taken once
  * for a step. */
 struct machine {

@@ -70,12 +70,6 @@ static void adapters(struct walk *w, const struct layer_shape *s, const struct s
     pass(w, s, COMPONENT_ATTENTION, s->tokens, z->heads * z->value, s->hidden, 1);
 }
 
-/* Mean keys of a causal query, of at most `most` (0: any). */
-static double mean_keys(double seq, double most)
-{
-    return most > 0 && most < seq ? most * (1 - most / (2 * seq)) : seq / 2;
-}
-
 /* Norm, down projections, norms of latents, queries. */
 static void down_and_queries(struct walk *w, const struct layer_shape *s, const struct sizes *z)
 {
@@ -98,8 +92,7 @@ static void down_and_queries_back(struct walk *w, const struct layer_shape *s,
 /* Keys and values of whole sequences are expanded on every rank that has gathered their latents. */
 static void expanded_forward(struct walk *w, const struct layer_shape *s, const struct sizes *z)
 {
-    double flops =
-        2 * s->tokens * (z->query + z->heads * z->value) * mean_keys((double)s->in->seq_tokens, 0);
+    double flops = 2 * s->tokens * (z->query + z->heads * z->value) * causal_keys(s->in, 0);
     down_and_queries(w, s, z);
     product(w, z->expanded, width_of(s, WIDTH_EXPANDED), z->latent, 2);
     move(w, 4 * s->tokens * z->query + 4 * z->expanded * z->query);
@@ -111,8 +104,7 @@ static void expanded_forward(struct walk *w, const struct layer_shape *s, const 
 
 static void expanded_back(struct walk *w, const struct layer_shape *s, const struct sizes *z)
 {
-    double flops =
-        2 * s->tokens * (z->query + z->heads * z->value) * mean_keys((double)s->in->seq_tokens, 0);
+    double flops = 2 * s->tokens * (z->query + z->heads * z->value) * causal_keys(s->in, 0);
     gradients(w, s, s->tokens, z->heads * z->value, s->hidden);
     if (s->when & WHEN_GATHER_KV)
         product(w, z->expanded, width_of(s, WIDTH_EXPANDED), z->latent, 2);
@@ -129,7 +121,7 @@ static void expanded_back(struct walk *w, const struct layer_shape *s, const str
 static void index_forward(struct walk *w, const struct layer_shape *s)
 {
     const struct indexer *x = &s->in->model->indexer;
-    double query = (double)x->heads * x->dim, keys = (double)s->in->seq_tokens / 2;
+    double query = (double)x->heads * x->dim, keys = causal_keys(s->in, 0);
     double input = s->in->model->mla.q_rank > 0 ? s->in->model->mla.q_rank : s->hidden;
     product(w, s->tokens, query, input, 2);
     product(w, s->tokens, x->dim + x->heads, s->hidden, 2);
@@ -143,7 +135,7 @@ static void index_back(struct walk *w, const struct layer_shape *s)
 {
     const struct indexer *x = &s->in->model->indexer;
     double query = (double)x->heads * x->dim;
-    double keys = mean_keys((double)s->in->seq_tokens, x->top_k);
+    double keys = causal_keys(s->in, x->top_k);
     double input = s->in->model->mla.q_rank > 0 ? s->in->model->mla.q_rank : s->hidden;
     walk_run(w, TIME_ATTENTION, 1,
              attention_backward * 2 * s->tokens * query * keys * s->machine->attention_back);
@@ -155,7 +147,7 @@ static void index_back(struct walk *w, const struct layer_shape *s)
 /* Absorbed queries against chosen latents: 2 x heads x (2 latent + rope) a key. */
 static double sparse_flops(const struct layer_shape *s, const struct sizes *z)
 {
-    double keys = mean_keys((double)s->in->seq_tokens, s->in->model->indexer.top_k);
+    double keys = causal_keys(s->in, s->in->model->indexer.top_k);
     return 2 * s->tokens * z->heads * (2 * z->latent + z->rope) * keys;
 }
 

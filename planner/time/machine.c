@@ -32,7 +32,7 @@ static double attention_share(const struct budget_input *in, double efficiency, 
                               double fade)
 {
     const struct hardware *h = in->hardware;
-    double keys = (double)in->seq_tokens, window = in->model->gqa.window_tokens;
+    double keys = piece_tokens(in), window = in->model->gqa.window_tokens;
     if (window > 0 && window < keys)
         keys = window;
     double slower = 1 + over(h->attention_half_tokens, keys) + over(keys, fade);

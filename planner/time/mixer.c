@@ -17,9 +17,7 @@ enum { DELTA_REFERENCE = 32 * 128 * 128 }; /* state of the hardware file's timin
  * group the same share. A window of w of S tokens: w (1 - w / 2S). */
 static double attention_flops(const struct budget_input *in, const struct residency_shape *shape)
 {
-    double seq = (double)in->seq_tokens, keys = seq / 2, window = in->model->gqa.window_tokens;
-    if (window > 0 && window < seq)
-        keys = window * (1 - window / (2 * seq));
+    double keys = causal_keys(in, in->model->gqa.window_tokens);
     return 4.0 * (double)shape->rows[ROWS_TOKENS] * (double)shape->width[WIDTH_QUERY] * keys;
 }
 
@@ -186,9 +184,8 @@ static struct layer_shape local_shape(const struct layer_shape *s)
 {
     const struct gqa *gqa = &s->in->model->gqa;
     struct layer_shape local = *s;
-    double seq = (double)s->in->seq_tokens,
-           most = gqa->local_tokens < seq ? gqa->local_tokens : seq;
-    double keys = gqa->local_chunked ? most / 2 : most * (1 - most / (2 * seq));
+    double keys = gqa->local_chunked ? chunk_keys(s->in, gqa->local_tokens)
+                                     : causal_keys(s->in, gqa->local_tokens);
     local.attention_flops = 4.0 * s->tokens * width_of(s, WIDTH_QUERY) * keys;
     local.local = true;
     return local;

@@ -162,7 +162,7 @@ static void hardware_flops(const struct budget_input *in, struct model_flops *re
             left_out += last_products(in->model, (enum ffn)in->model->layer_ffn[i]);
         replayed += count;
     }
-    model_flops_per_token(in->model, in->seq_tokens, replayed, ret);
+    model_flops_per_token(in->model, (uint64_t)(piece_tokens(in) + 0.5), replayed, ret);
     ret->hardware -= left_out;
     if (p->lora_rank > 0 || p->frozen != 0)
         trained_flops(in, ret);

@@ -58,6 +58,8 @@ static void draw_kinds(uint64_t *seed, struct model *m)
     }
 }
 
+static const struct lengths mix = { 3, { { 500, 2 }, { 96, 7 }, { 33, 1 } } };
+
 static void draw_question(uint64_t *seed)
 {
     sample_init(&s);
@@ -82,6 +84,7 @@ static void draw_question(uint64_t *seed)
     s.hardware.collective_latency_seconds = 1e-5;
     s.hardware.domain_gpus = s.hardware.gpus_per_node = 8;
     sample_input(&s, 1024U << pick(seed, 0, 4));
+    s.in.lengths = pick(seed, 0, 3) ? NULL : &mix;
     if (pick(seed, 0, 2) == 0)
         s.in.routing =
             (struct routing){ .kind = ROUTING_HOT, .hot_fraction = 0.8, .hot_experts = 4 };
@@ -110,6 +113,7 @@ static void draw_primitives(uint64_t *seed, struct primitives *p)
     p->sco_host_bytes = (uint64_t)pick(seed, 0, 40) << 14;
     p->bucket_params = 4096;
     p->slots = 2;
+    p->packing = (enum packing)pick(seed, 0, 2);
     p->tokens_per_gpu = pick(seed, 0, 4) ? 0 : (uint64_t)pick(seed, 1, 8) * 64;
     p->rl = (unsigned)(pick(seed, 0, 2) ? 0 : pick(seed, 1, 7));
     p->reference_weights = (enum reference_weights)pick(seed, 0, 1);
