@@ -52,11 +52,14 @@ struct model_sizes {
     uint64_t layer_dense_params[MODEL_MAX_LAYERS];     /* tensors of MESH_DENSE in one layer */
     uint64_t layer_dense_replicated[MODEL_MAX_LAYERS]; /* of these, not divided by tp */
     uint64_t layer_expert_params[MODEL_MAX_LAYERS];    /* all experts of one layer */
+    uint64_t layer_expert_whole[MODEL_MAX_LAYERS];     /* of these, not divided by etp */
+    uint64_t mtp_dense_replicated, mtp_expert_whole;
     uint64_t mtp_dense_params, mtp_expert_params, vision_params, /* 0 when not trained */
         frozen_params; /* held without gradients and optimizer state */
     struct model_counts counts;
     struct layer_tensors tensors[MIXER_COUNT][FFN_COUNT]; /* of the kinds that there are */
     uint16_t indexers_before[MODEL_MAX_LAYERS + 1]; /* layers below with an indexer of their own */
+    uint16_t experts_before[MODEL_MAX_LAYERS + 1];  /* ... with experts */
 };
 void model_sizes_init(struct model_sizes *ret, const struct model *model);
 

@@ -44,36 +44,41 @@ static void offload_init(const struct primitives *p, uint64_t all, struct in_fli
     ret->device_limit = stay < all ? stay : all;
 }
 
-/* Layers with an indexer of their own among `count` from layer `first` on. */
-static uint64_t indexers(const struct model_sizes *sizes, int first, int count)
+/* Bytes that the first `count` layers save beside their inputs where they are recomputed. */
+static uint64_t extras(const struct model_sizes *s, const struct in_flight *f, int count)
 {
-    return (uint64_t)(sizes->indexers_before[first + count] - sizes->indexers_before[first]);
+    int first = f->first, end = f->first + count;
+    uint64_t indexers = (uint64_t)(s->indexers_before[end] - s->indexers_before[first]);
+    uint64_t experts = (uint64_t)(s->experts_before[end] - s->experts_before[first]);
+    return add_sat(mul_sat(indexers, f->choices), mul_sat(experts, f->latent_sum));
 }
 
 /* Which keys an indexer chose is saved where its layer is recomputed: later layers may use it, and
- * to choose again would cost more. */
-static void choices_init(const struct budget_input *in, int stage, struct in_flight *ret)
+ * to choose again would cost more. So is what experts at a latent width sum to, which all of the
+ * layer would have to be made again for. */
+static void extras_init(const struct budget_input *in, int stage, struct in_flight *ret)
 {
     const struct layout *l = &in->choices->layout;
-    ret->choices = 0;
+    const struct model *m = in->model;
+    ret->choices = ret->latent_sum = 0;
     ret->first = 0;
-    if (in->model->indexer.heads == 0 || ret->recomputed == 0)
+    if ((m->indexer.heads == 0 && m->moe.latent == 0) || ret->recomputed == 0)
         return;
     for (int i = 0; i < stage; i++)
         ret->first += l->stage_layers[i];
-    ret->choices = arena_bytes(mul_sat(local_tokens(in), (uint64_t)in->model->indexer.top_k), 4);
+    ret->choices = arena_bytes(mul_sat(local_tokens(in), (uint64_t)m->indexer.top_k), 4);
+    ret->latent_sum = arena_bytes(mul_sat(norm_tokens(in), (uint64_t)m->moe.latent), 2);
 }
 
 uint64_t checkpoint_bytes(const struct budget_input *in, const struct in_flight *f, int layers)
 {
     uint64_t held = mul_sat(add_sat(f->other_layers, (uint64_t)layers), f->checkpoint);
-    if (f->choices == 0)
+    if (f->choices == 0 && f->latent_sum == 0)
         return held;
     int recomputed = layers < f->recomputed ? layers : f->recomputed;
-    uint64_t all = indexers(in->sizes, f->first, f->recomputed);
+    uint64_t all = extras(in->sizes, f, f->recomputed);
     uint64_t others = div_up(mul_sat(f->other_layers, all), (uint64_t)f->layers);
-    uint64_t choices = add_sat(indexers(in->sizes, f->first, recomputed), others);
-    return add_sat(held, mul_sat(choices, f->choices));
+    return add_sat(held, add_sat(extras(in->sizes, f, recomputed), others));
 }
 
 void in_flight_counts(const struct budget_input *in, int stage, int stage_layers,
@@ -85,7 +90,7 @@ void in_flight_counts(const struct budget_input *in, int stage, int stage_layers
     ret->other_layers = all > layers ? all - layers : 0;
     ret->layers = stage_layers;
     ret->recomputed = recomputed_layers(&in->choices->primitives, stage_layers);
-    choices_init(in, stage, ret);
+    extras_init(in, stage, ret);
     offload_init(&in->choices->primitives, checkpoint_bytes(in, ret, stage_layers), ret);
 }
 

@@ -13,6 +13,7 @@ struct view {
     uint64_t value, out;     /* widths of values and of attention's output */
     uint64_t block;          /* what a ring passes on, a token: keys and values, or latents */
     uint64_t made;           /* keys and values made from a block of latents, a token */
+    uint64_t choices;        /* keys that a token chose */
 };
 
 static struct view view_of(const struct budget_input *in)
@@ -48,6 +49,7 @@ static struct view latent_view(const struct budget_input *in, enum mixer mixer)
     v.out = v.heads * latent;
     v.dim = v.key = key;
     v.value = latent;
+    v.choices = (uint64_t)in->model->indexer.top_k;
     return v;
 }
 
@@ -58,17 +60,19 @@ static uint64_t tensor(const struct view *v, uint64_t width, uint64_t bytes)
 }
 
 /* Heads split over `ranks` ranks: q, k, v and o a second time, whole sequence x heads / ranks; key
- * heads repeated where they are fewer than the ranks. Backward: their gradients likewise. */
+ * heads repeated where they are fewer than the ranks. Backward: their gradients likewise. Of sparse
+ * attention the keys that every token of the ranks chose. */
 static void ulysses(const struct view *v, uint64_t ranks, struct context_bytes *ret)
 {
+    uint64_t chosen = arena_bytes(mul3_sat(v->tokens, ranks, v->choices), 4);
     uint64_t repeat = v->kv < ranks ? div_up(ranks, v->kv) : 1;
     uint64_t keys = tensor(v, v->key * repeat, 2), values = tensor(v, v->value * repeat, 2);
     if (ranks == 1)
         return;
     uint64_t all =
         add_sat(add_sat(tensor(v, v->query, 2), tensor(v, v->out, 2)), add_sat(keys, values));
-    ret->forward = all;
-    ret->backward = mul_sat(2, all);
+    ret->forward = add_sat(all, chosen);
+    ret->backward = add_sat(mul_sat(2, all), chosen);
 }
 
 /* Blocks of K and V circulate: one at work, one arriving; outputs are merged in fp32. Backward: the

@@ -82,17 +82,13 @@ void dispatch_init(const struct budget_input *in, uint64_t received, struct disp
     ret->delay = waits ? chunks : p->wgrad_delay;
     if (!has_component(trained_components(p), COMPONENT_EXPERTS))
         ret->delay = 0; /* adapters' gradients wait for nothing */
+    if (p->moe == MOE_CAPPED)
+        ret->delay = 0; /* nothing of a chunk outlives it */
     ret->overlaps = p->moe == MOE_CHUNKED && n > 1;
     ret->sent = sent_rows(in);
     ret->received = received;
     ret->chunk_sent = div_up(ret->sent, n);
     ret->chunk_received = div_up(received, n);
-    if (p->moe == MOE_CAPPED) {
-        uint64_t bound =
-            mul_sat(worst_rows(in, capped_tokens(in)), (uint64_t)in->choices->layout.etp);
-        ret->chunk_received = ret->chunk_received < bound ? ret->chunk_received : bound;
-    }
-    ret->kept = p->moe == MOE_CAPPED ? ret->chunk_received : received;
 }
 
 /* Room for the routed tensors. The host's memory is virtual until touched, so it takes the bound

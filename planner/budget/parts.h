@@ -99,8 +99,9 @@ struct in_flight {
     uint64_t other_layers;    /* layer inputs held for micro-batches other than the current */
     uint64_t checkpoint;      /* bytes of one layer's input */
     uint64_t inputs;          /* bytes of one micro-batch's ids and targets */
-    int first, layers;        /* the stage's first layer (0 without choices); how many */
+    int first, layers;        /* the stage's first layer (0 without extras); how many */
     uint64_t choices;         /* what a recomputed layer with an indexer saves beside */
+    uint64_t latent_sum;      /* ... with experts that work at a latent width */
     int recomputed;           /* layers of the stage that are recomputed: its first ones */
     uint64_t device_limit;    /* offload: checkpoints that stay on the device; else UINT64_MAX */
     uint64_t offloaded_bytes; /* on the host, at the most */
@@ -118,7 +119,6 @@ int inputs_values(const struct primitives *p);        /* of 4 bytes, for a token
 struct dispatch {
     uint64_t sent, received;             /* whole micro-batch */
     uint64_t chunk_sent, chunk_received; /* of one chunk */
-    uint64_t kept;                       /* received rows kept by a replay */
     int chunks, delay;                   /* delay: chunks that weight gradients wait */
     bool overlaps;                       /* exchanges of one chunk beside the work of another */
 };

@@ -34,6 +34,14 @@ static void note_tensor(const struct tensor *tensor, struct layer_tensors *ret)
     };
 }
 
+/* whole: of the elements, those that no rank splits. */
+static void count(const struct tensor *tensor, uint64_t *all, uint64_t *whole)
+{
+    *all += tensor->params;
+    if (tensor->tp_axis < 0)
+        *whole += tensor->params;
+}
+
 static int add_tensor(const struct tensor *tensor, void *context)
 {
     const struct noted *noted = context;
@@ -49,16 +57,15 @@ static int add_tensor(const struct tensor *tensor, void *context)
     else if (tensor->unit == UNIT_VISION)
         sizes->vision_params += tensor->params;
     else if (tensor->unit == UNIT_MTP && tensor->mesh == MESH_EXPERT)
-        sizes->mtp_expert_params += tensor->params;
+        count(tensor, &sizes->mtp_expert_params, &sizes->mtp_expert_whole);
     else if (tensor->unit == UNIT_MTP)
-        sizes->mtp_dense_params += tensor->params;
+        count(tensor, &sizes->mtp_dense_params, &sizes->mtp_dense_replicated);
     else if (tensor->mesh == MESH_EXPERT)
-        sizes->layer_expert_params[tensor->unit] += tensor->params;
-    else {
-        sizes->layer_dense_params[tensor->unit] += tensor->params;
-        if (tensor->tp_axis < 0)
-            sizes->layer_dense_replicated[tensor->unit] += tensor->params;
-    }
+        count(tensor, &sizes->layer_expert_params[tensor->unit],
+              &sizes->layer_expert_whole[tensor->unit]);
+    else
+        count(tensor, &sizes->layer_dense_params[tensor->unit],
+              &sizes->layer_dense_replicated[tensor->unit]);
     return 0;
 }
 
@@ -79,9 +86,12 @@ void model_sizes_init(struct model_sizes *ret, const struct model *model)
     if (!model->vision_trained)
         ret->vision_params = 0;
     model_count(model, &ret->counts);
-    for (int i = 0; i < model->layers; i++)
+    for (int i = 0; i < model->layers; i++) {
         ret->indexers_before[i + 1] =
             (uint16_t)(ret->indexers_before[i] + (model->layer_mixer[i] == MIXER_DSA));
+        ret->experts_before[i + 1] =
+            (uint16_t)(ret->experts_before[i] + (model->layer_ffn[i] == FFN_MOE));
+    }
 }
 
 uint64_t arena_bytes(uint64_t elements, uint64_t element_bytes)
@@ -96,10 +106,10 @@ uint64_t padded_elements(uint64_t elements, int shards)
 }
 
 static struct unit unit_of(const struct layout *l, uint64_t dense, uint64_t replicated,
-                           uint64_t expert)
+                           uint64_t expert, uint64_t whole)
 {
-    uint64_t split = div_up(dense - replicated, (uint64_t)l->tp);
-    uint64_t experts = div_up(expert, (uint64_t)l->ep * (uint64_t)l->etp);
+    uint64_t split = div_up(dense - replicated, (uint64_t)l->tp), etp = (uint64_t)l->etp;
+    uint64_t experts = div_up(add_sat(expert, mul_sat(whole, etp - 1)), (uint64_t)l->ep * etp);
     uint64_t d = padded_elements(add_sat(split, replicated), layout_dense_shards(l));
     uint64_t e = expert == 0 ? 0 : padded_elements(experts, layout_expert_shards(l));
     return (struct unit){ d, e, { d, d }, { e, e } };
@@ -111,7 +121,8 @@ struct unit layer_unit(const struct budget_input *in, int layer)
     if (!trains_plainly(&in->choices->primitives))
         return trained_layer_unit(in, layer);
     return unit_of(&in->choices->layout, s->layer_dense_params[layer],
-                   s->layer_dense_replicated[layer], s->layer_expert_params[layer]);
+                   s->layer_dense_replicated[layer], s->layer_expert_params[layer],
+                   s->layer_expert_whole[layer]);
 }
 
 uint64_t vocab_rows(const struct budget_input *in)
@@ -151,8 +162,8 @@ static void ends_init(const struct budget_input *in, struct stage *ret)
     uint64_t head = add_sat(s->head_params, in->model->tied ? 0 : padding);
     unsigned trained = trained_components(&in->choices->primitives);
     norm = norm < s->head_params ? norm : s->head_params;
-    ret->embedding = unit_of(l, add_sat(s->embedding_params, padding), 0, 0);
-    ret->head = unit_of(l, head, norm, 0);
+    ret->embedding = unit_of(l, add_sat(s->embedding_params, padding), 0, 0, 0);
+    ret->head = unit_of(l, head, norm, 0, 0);
     if (!has_component(trained, COMPONENT_EMBEDDING))
         ret->embedding.dense_trained = (struct trained){ 0, 0 };
     if (!has_component(trained, COMPONENT_HEAD) || !has_component(trained, COMPONENT_NORMS))
@@ -182,9 +193,10 @@ void stage_ends_init(const struct budget_input *in, int index, struct stage *ret
     ends_init(in, ret);
     ret->extra = (struct unit){ .dense = 0 };
     if (last && (s->mtp_dense_params || s->mtp_expert_params))
-        ret->extra = unit_of(l, s->mtp_dense_params, 0, s->mtp_expert_params);
-    if (index == 0 && s->vision_params)
-        add_dense(unit_of(l, s->vision_params, 0, 0).dense, &ret->extra);
+        ret->extra = unit_of(l, s->mtp_dense_params, s->mtp_dense_replicated, s->mtp_expert_params,
+                             s->mtp_expert_whole);
+    if (index == 0 && s->vision_params) /* which no rank of tp splits */
+        add_dense(unit_of(l, s->vision_params, s->vision_params, 0, 0).dense, &ret->extra);
 }
 
 void stage_init(const struct budget_input *in, int index, struct stage *ret)

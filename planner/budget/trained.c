@@ -40,10 +40,12 @@ static void add(struct elements *to, const struct elements *more)
     to->whole = add_sat(to->whole, more->whole);
 }
 
-static struct elements elements_of(const struct layer_tensor *t)
+static struct elements elements_of(const struct layer_tensor *t, uint64_t etp)
 {
     uint64_t n = mul3_sat(t->rows, t->cols, t->copies);
-    if (t->expert || t->tp_axis >= 0)
+    if (t->expert) /* what etp does not split counts on each of its ranks */
+        return (struct elements){ mul_sat(n, t->tp_axis < 0 ? etp : 1), 0 };
+    if (t->tp_axis >= 0)
         return (struct elements){ n, 0 };
     return (struct elements){ 0, n };
 }
@@ -68,7 +70,7 @@ static void add_tensor(const struct budget_input *in, const struct layer_tensor 
 {
     const struct primitives *p = &in->choices->primitives;
     enum component component = (enum component)t->component;
-    struct elements weights = elements_of(t);
+    struct elements weights = elements_of(t, (uint64_t)in->choices->layout.etp);
     if (t->matrix && has_component(adapted_components(p), component)) {
         struct elements more = adapter_of(t, p->lora_rank, (uint64_t)in->choices->layout.etp);
         add(&part->trained, &more);

@@ -64,5 +64,6 @@ uint64_t reduce_receive_bytes(const struct budget_input *in, const struct stage 
         largest = larger_receive(in, &stage->embedding, largest);
     if (stage->has_head)
         largest = larger_receive(in, &stage->head, largest);
+    largest = larger_receive(in, &stage->extra, largest);
     return largest;
 }

@@ -213,6 +213,7 @@ static unsigned conditions(const struct budget_input *in)
     when |= m->moe.shared_width > 0 && m->moe.shared_gate ? WHEN_SHARED_GATE : 0;
     bool gathers = l->cp > 1 && in->choices->primitives.context == CONTEXT_ALLGATHER_KV;
     when |= idle_conditions(&in->choices->primitives);
+    when |= l->cp > 1 ? WHEN_CONTEXT : 0;
     return when | (gathers ? WHEN_GATHER_KV : 0);
 }
 
@@ -226,12 +227,11 @@ void working_shape(const struct budget_input *in, uint64_t received, struct resi
     ret->rows[ROWS_TOKENS] = local_tokens(in);
     ret->rows[ROWS_NORM] = norm_tokens(in);
     ret->rows[ROWS_ALL] = mul_sat(ret->rows[ROWS_TOKENS], (uint64_t)l->cp);
-    ret->rows[ROWS_SENT] = d.overlaps ? d.sent : d.chunk_sent;
-    ret->rows[ROWS_RECV] = d.overlaps ? d.received : d.chunk_received;
-    ret->chunks.count = d.overlaps ? d.chunks : 1;
+    ret->rows[ROWS_SENT] = d.sent;
+    ret->rows[ROWS_RECV] = d.received;
+    ret->chunks.count = d.chunks;
+    ret->chunks.capped = in->choices->primitives.moe == MOE_CAPPED;
     ret->chunks.delay = d.delay;
-    ret->rows[ROWS_CHUNK] = d.chunk_received;
-    ret->rows[ROWS_KEPT] = d.kept;
     ret->rows[ROWS_DELTA_CHUNK] = div_up(local_tokens(in), DELTA_CHUNK_TOKENS);
     ret->width[WIDTH_ONE] = 1;
     ret->width[WIDTH_HIDDEN] = (uint64_t)in->model->hidden;

@@ -255,8 +255,12 @@ static uint64_t receive_bytes(const struct stage_parts *p)
             raise_to(p->units->layer[i].receive, &largest);
     if (p->stage->has_embedding || has_tied_copy(p))
         raise_to(p->units->embedding.receive, &largest);
-    if (p->stage->has_head)
+    if (p->stage->has_head) {
         raise_to(p->units->head.receive, &largest);
+        raise_to(p->units->last_extra.receive, &largest);
+    }
+    if (p->stage->has_embedding)
+        raise_to(p->units->first_extra.receive, &largest);
     return largest;
 }
 

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { MAX_CHUNKS = 64, MAX_STEPS = 6 + (MAX_CHUNKS + 1) * 14 + 3 };
+enum { MAX_CHUNKS = 64, MAX_STEPS = 6 + (MAX_CHUNKS + 1) * 15 + 3 };
 
 /* Forward: before the chunks; each chunk; after them. */
 enum { F_NORM, F_ROUTER, F_START, F_BEFORE };
@@ -24,6 +24,18 @@ enum {
     F_STEPS
 };
 enum { F_M12, F_M13, F_M14, F_AFTER };
+enum {
+    P_SEND,
+    P_EXCHANGE,
+    P_ORDER,
+    P_GATE_UP,
+    P_SWIGLU,
+    P_DOWN,
+    P_SOURCE,
+    P_RETURN,
+    P_COMBINE,
+    P_STEPS
+};
 
 /* Backward likewise; the steps of AGAIN only in a layer that is computed again. */
 enum { R_S1, R_S2, R_S3, R_S4, R_ROUTED, R_START, R_BEFORE };
@@ -45,6 +57,24 @@ enum {
     R_STEPS
 };
 enum { R_B12, R_B13, R_AFTER };
+enum {
+    Q_SEND,
+    Q_EXCHANGE,
+    Q_ORDER,
+    Q_GATE_UP,
+    Q_D_SEND,
+    Q_D_EXCHANGE,
+    Q_D_ORDER,
+    Q_WEIGHT,
+    Q_DA,
+    Q_DH,
+    Q_WEIGHTS,
+    Q_DXE,
+    Q_SOURCE,
+    Q_RETURN,
+    Q_UNPERMUTE,
+    Q_STEPS
+};
 
 /* Where a position counts from. LATE: the chunk in which the row's weight gradients are computed;
  * FINAL: the last chunk. */
@@ -64,10 +94,14 @@ struct chunk_row {
     uint16_t when, unless;
 };
 
+enum { ROW_LISTS = 2 };
+
 struct chunk_table {
     int before, steps, after;
-    size_t count;
-    const struct chunk_row *rows;
+    struct {
+        size_t count;
+        const struct chunk_row *rows;
+    } list[ROW_LISTS];
 };
 
 #define CROW(tensor, owner, rows, width, bytes, a, da, sa, b, db, sb, kept, when, unless)          \
@@ -80,23 +114,80 @@ struct chunk_table {
 #define SHARED WHEN_SHARED
 #define SAVED WHEN_SAVED
 
-static const struct chunk_row forward_rows[] = {
+/* Before the chunks and after them. */
+static const struct chunk_row forward_common[] = {
     CROW("x1", WORKING, NORM, HIDDEN, 2, BEFORE, 0, F_NORM, AFTER, 0, F_M14, KEPT, 0, WHEN_ALONE),
     CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, F_NORM, AFTER, 0, F_M12, REMADE, SHARED, 0),
     CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, F_NORM, BEFORE, 0, F_ROUTER, REMADE,
          WHEN_REPLAY, SHARED),
+    CROW("probs", WORKING, NORM, EXPERTS, 4, BEFORE, 0, F_ROUTER, BEFORE, 0, F_ROUTER, KEPT, 0, 0),
+    CROW("n2 gathered", WORKING, TOKENS, HIDDEN, 2, AFTER, 0, F_M12, AFTER, 0, F_M12, REMADE,
+         WHEN_TP | SHARED, 0),
+    CROW("hs", WORKING, TOKENS, SHARED_TWO, 2, AFTER, 0, F_M12, AFTER, 0, F_M13, KEPT, SHARED, 0),
+    CROW("n2 A", WORKING, TOKENS, ADAPTER_SHARED_UP, 2, AFTER, 0, F_M12, AFTER, 0, F_M12, REMADE,
+         WHEN_ADAPTERS | SHARED, 0),
+    CROW("as", WORKING, TOKENS, SHARED, 2, AFTER, 0, F_M13, AFTER, 0, F_M14, REMADE, SHARED,
+         WHEN_REPLAY),
+    CROW("as A", WORKING, TOKENS, ADAPTER_SHARED, 2, AFTER, 0, F_M14, AFTER, 0, F_M14, REMADE,
+         WHEN_ADAPTERS | SHARED, WHEN_REPLAY),
+    CROW("scalar gate", WORKING, TOKENS, ONE, 4, AFTER, 0, F_M12, AFTER, 0, F_M14, KEPT,
+         WHEN_SHARED_GATE, 0),
+    CROW("partial sum", WORKING, TOKENS, HIDDEN, 2, AFTER, 0, F_M14, AFTER, 0, F_M14, REMADE,
+         WHEN_TP | SHARED, WHEN_REPLAY),
+};
+
+static const struct chunk_row backward_common[] = {
+    CROW("x1", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_S1, AFTER, 0, R_B13, KEPT, 0, WHEN_ALONE),
+    CROW("hs", WORKING, TOKENS, SHARED_TWO, 2, BEFORE, 0, R_S1, BEFORE, 0, R_S4, KEPT, SHARED, 0),
+    CROW("scalar gate", WORKING, TOKENS, ONE, 4, BEFORE, 0, R_S1, BEFORE, 0, R_S4, KEPT,
+         WHEN_SHARED_GATE, 0),
+    CROW("dx gathered", WORKING, TOKENS, HIDDEN, 2, BEFORE, 0, R_S1, BEFORE, 0, R_S2, REMADE,
+         WHEN_TP | SHARED, 0),
+    CROW("as", WORKING, TOKENS, SHARED, 2, BEFORE, 0, R_S1, BEFORE, 0, R_S2, REMADE, SHARED,
+         WHEN_IDLE_SHARED),
+    CROW("as A", WORKING, TOKENS, ADAPTER_SHARED, 2, BEFORE, 0, R_S2, BEFORE, 0, R_S2, REMADE,
+         WHEN_ADAPTERS | SHARED, 0),
+    CROW("d as A", WORKING, TOKENS, ADAPTER_SHARED, 2, BEFORE, 0, R_S2, BEFORE, 0, R_S2, REMADE,
+         WHEN_ADAPTERS | SHARED, 0),
+    CROW("n2 A", WORKING, TOKENS, ADAPTER_SHARED_UP, 2, BEFORE, 0, R_S4, BEFORE, 0, R_S4, REMADE,
+         WHEN_ADAPTERS | SHARED, 0),
+    CROW("d n2 A", WORKING, TOKENS, ADAPTER_SHARED_UP, 2, BEFORE, 0, R_S4, BEFORE, 0, R_S4, REMADE,
+         WHEN_ADAPTERS | SHARED, 0),
+    CROW("das", WORKING, TOKENS, SHARED, 2, BEFORE, 0, R_S2, BEFORE, 0, R_S3, REMADE, SHARED, 0),
+    CROW("d scalar gate", WORKING, TOKENS, ONE, 4, BEFORE, 0, R_S3, BEFORE, 0, R_S4, REMADE,
+         WHEN_SHARED_GATE, 0),
+    CROW("n2 gathered", WORKING, TOKENS, HIDDEN, 2, BEFORE, 0, R_S4, BEFORE, 0, R_S4, REMADE,
+         WHEN_TP | SHARED, 0),
+    CROW("partial sum", WORKING, TOKENS, HIDDEN, 2, BEFORE, 0, R_S4, BEFORE, 0, R_S4, REMADE,
+         WHEN_TP | SHARED, 0),
+    CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_S1, AFTER, 0, R_B12, REMADE, SHARED, 0),
+    CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_ROUTED, AFTER, 0, R_B12, REMADE, 0, SHARED),
+    CROW("dn2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_S4, AFTER, 0, R_B13, REMADE, SHARED, 0),
+    CROW("dn2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_ROUTED, AFTER, 0, R_B13, REMADE, 0, SHARED),
+    CROW("dlogits", WORKING, NORM, EXPERTS, 4, BEFORE, 0, R_ROUTED, AFTER, 0, R_B12, REMADE, 0, 0),
+    CROW("latent sum", WORKING, NORM, EXPERT_LATENT, 2, BEFORE, 0, R_S1, BEFORE, 0, R_ROUTED, KEPT,
+         SAVED, 0),
+    CROW("d latent", WORKING, NORM, EXPERT_LATENT, 2, BEFORE, 0, R_ROUTED, AFTER, 0, R_B12, REMADE,
+         0, 0),
+};
+
+/* Beside them, chunked. */
+static const struct chunk_row forward_rows[] = {
     CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, F_NORM, FINAL, -1, F_NEXT, REMADE, EP,
          SHARED | WHEN_REPLAY),
     CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, F_NORM, FINAL, 0, F_ORDER, REMADE, 0,
          EP | SHARED | WHEN_REPLAY),
-    CROW("probs", WORKING, NORM, EXPERTS, 4, BEFORE, 0, F_ROUTER, BEFORE, 0, F_ROUTER, KEPT, 0, 0),
     CROW("choices", WORKING, NORM, TOP_K, 4, BEFORE, 0, F_ROUTER, FINAL, 1, F_COMBINE, KEPT, 0, 0),
     CROW("weights", WORKING, NORM, TOP_K, 4, BEFORE, 0, F_ROUTER, FINAL, 1, F_COMBINE, KEPT, 0, 0),
     CROW("slots", WORKING, NORM, TOP_K, 4, BEFORE, 0, F_ROUTER, FINAL, 1, F_COMBINE, KEPT, 0, 0),
+    CROW("latent", WORKING, NORM, EXPERT_LATENT, 2, BEFORE, 0, F_ROUTER, FINAL, -1, F_NEXT, REMADE,
+         EP, WHEN_REPLAY),
     CROW("latent", WORKING, NORM, EXPERT_LATENT, 2, BEFORE, 0, F_ROUTER, FINAL, 0, F_ORDER, REMADE,
-         0, WHEN_REPLAY),
-    CROW("latent sum", WORKING, NORM, EXPERT_LATENT, 2, OWN, 0, F_COMBINE, AFTER, 0, F_M12, KEPT, 0,
-         0),
+         0, EP | WHEN_REPLAY),
+    CROW("latent sum", WORKING, NORM, EXPERT_LATENT, 2, OWN, 1, F_COMBINE, AFTER, 0, F_M12, KEPT,
+         EP | SAVED, 0),
+    CROW("latent sum", WORKING, NORM, EXPERT_LATENT, 2, OWN, 0, F_COMBINE, AFTER, 0, F_M12, KEPT,
+         SAVED, EP),
     CROW("send", DISPATCH_SEND, SENT, ROUTED, 2, OWN, -1, F_NEXT, OWN, 0, F_WAIT, REMADE, EP,
          WHEN_REPLAY),
     CROW("send weights", DISPATCH_SEND, SENT, ONE, 4, OWN, -1, F_NEXT, OWN, 0, F_WAIT, REMADE, EP,
@@ -126,60 +217,15 @@ static const struct chunk_row forward_rows[] = {
          WHEN_REPLAY),
     CROW("output", OUTPUT, NORM, HIDDEN, 2, FINAL, 0, F_COMBINE, AFTER, 0, F_M14, REMADE, 0,
          WHEN_REPLAY),
-    CROW("n2 gathered", WORKING, TOKENS, HIDDEN, 2, AFTER, 0, F_M12, AFTER, 0, F_M12, REMADE,
-         WHEN_TP | SHARED, 0),
-    CROW("hs", WORKING, TOKENS, SHARED_TWO, 2, AFTER, 0, F_M12, AFTER, 0, F_M13, KEPT, SHARED, 0),
-    CROW("n2 A", WORKING, TOKENS, ADAPTER_SHARED_UP, 2, AFTER, 0, F_M12, AFTER, 0, F_M12, REMADE,
-         WHEN_ADAPTERS | SHARED, 0),
-    CROW("as", WORKING, TOKENS, SHARED, 2, AFTER, 0, F_M13, AFTER, 0, F_M14, REMADE, SHARED,
-         WHEN_REPLAY),
-    CROW("as A", WORKING, TOKENS, ADAPTER_SHARED, 2, AFTER, 0, F_M14, AFTER, 0, F_M14, REMADE,
-         WHEN_ADAPTERS | SHARED, WHEN_REPLAY),
-    CROW("scalar gate", WORKING, TOKENS, ONE, 4, AFTER, 0, F_M12, AFTER, 0, F_M14, KEPT,
-         WHEN_SHARED_GATE, 0),
-    CROW("partial sum", WORKING, TOKENS, HIDDEN, 2, AFTER, 0, F_M14, AFTER, 0, F_M14, REMADE,
-         WHEN_TP | SHARED, WHEN_REPLAY),
 };
 
 static const struct chunk_row backward_rows[] = {
-    CROW("x1", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_S1, AFTER, 0, R_B13, KEPT, 0, WHEN_ALONE),
     CROW("probs", WORKING, NORM, EXPERTS, 4, BEFORE, 0, R_S1, FINAL, 1, R_UNPERMUTE, KEPT, 0, 0),
     CROW("choices", WORKING, NORM, TOP_K, 4, BEFORE, 0, R_S1, FINAL, 1, R_UNPERMUTE, KEPT, 0, 0),
     CROW("weights", WORKING, NORM, TOP_K, 4, BEFORE, 0, R_S1, FINAL, 1, R_UNPERMUTE, KEPT, 0, 0),
     CROW("slots", WORKING, NORM, TOP_K, 4, BEFORE, 0, R_S1, FINAL, 1, R_UNPERMUTE, KEPT, 0, 0),
-    CROW("hs", WORKING, TOKENS, SHARED_TWO, 2, BEFORE, 0, R_S1, BEFORE, 0, R_S4, KEPT, SHARED, 0),
-    CROW("scalar gate", WORKING, TOKENS, ONE, 4, BEFORE, 0, R_S1, BEFORE, 0, R_S4, KEPT,
-         WHEN_SHARED_GATE, 0),
-    CROW("dx gathered", WORKING, TOKENS, HIDDEN, 2, BEFORE, 0, R_S1, BEFORE, 0, R_S2, REMADE,
-         WHEN_TP | SHARED, 0),
-    CROW("as", WORKING, TOKENS, SHARED, 2, BEFORE, 0, R_S1, BEFORE, 0, R_S2, REMADE, SHARED,
-         WHEN_IDLE_SHARED),
-    CROW("as A", WORKING, TOKENS, ADAPTER_SHARED, 2, BEFORE, 0, R_S2, BEFORE, 0, R_S2, REMADE,
-         WHEN_ADAPTERS | SHARED, 0),
-    CROW("d as A", WORKING, TOKENS, ADAPTER_SHARED, 2, BEFORE, 0, R_S2, BEFORE, 0, R_S2, REMADE,
-         WHEN_ADAPTERS | SHARED, 0),
-    CROW("n2 A", WORKING, TOKENS, ADAPTER_SHARED_UP, 2, BEFORE, 0, R_S4, BEFORE, 0, R_S4, REMADE,
-         WHEN_ADAPTERS | SHARED, 0),
-    CROW("d n2 A", WORKING, TOKENS, ADAPTER_SHARED_UP, 2, BEFORE, 0, R_S4, BEFORE, 0, R_S4, REMADE,
-         WHEN_ADAPTERS | SHARED, 0),
-    CROW("das", WORKING, TOKENS, SHARED, 2, BEFORE, 0, R_S2, BEFORE, 0, R_S3, REMADE, SHARED, 0),
-    CROW("d scalar gate", WORKING, TOKENS, ONE, 4, BEFORE, 0, R_S3, BEFORE, 0, R_S4, REMADE,
-         WHEN_SHARED_GATE, 0),
-    CROW("n2 gathered", WORKING, TOKENS, HIDDEN, 2, BEFORE, 0, R_S4, BEFORE, 0, R_S4, REMADE,
-         WHEN_TP | SHARED, 0),
-    CROW("partial sum", WORKING, TOKENS, HIDDEN, 2, BEFORE, 0, R_S4, BEFORE, 0, R_S4, REMADE,
-         WHEN_TP | SHARED, 0),
-    CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_S1, AFTER, 0, R_B12, REMADE, SHARED, 0),
-    CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_ROUTED, AFTER, 0, R_B12, REMADE, 0, SHARED),
-    CROW("dn2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_S4, AFTER, 0, R_B13, REMADE, SHARED, 0),
-    CROW("dn2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, R_ROUTED, AFTER, 0, R_B13, REMADE, 0, SHARED),
-    CROW("dlogits", WORKING, NORM, EXPERTS, 4, BEFORE, 0, R_ROUTED, AFTER, 0, R_B12, REMADE, 0, 0),
-    CROW("latent sum", WORKING, NORM, EXPERT_LATENT, 2, BEFORE, 0, R_S1, BEFORE, 0, R_ROUTED, KEPT,
-         0, 0),
     CROW("d latent sum", WORKING, NORM, EXPERT_LATENT, 2, BEFORE, 0, R_ROUTED, FINAL, 0, R_ORDER,
          REMADE, 0, 0),
-    CROW("d latent", WORKING, NORM, EXPERT_LATENT, 2, BEFORE, 0, R_ROUTED, AFTER, 0, R_B12, REMADE,
-         0, 0),
     CROW("dsend", DISPATCH_SEND, SENT, ROUTED, 2, OWN, -1, R_NEXT, OWN, 0, R_WAIT, REMADE, EP, 0),
     CROW("drecv", DISPATCH_RECV, RECV, ROUTED, 2, OWN, -1, R_NEXT, OWN, 0, R_ORDER, REMADE, EP, 0),
     CROW("xe", EXPERT, RECV, ROUTED, 2, BEFORE, 0, R_S1, LATE, 0, R_WEIGHTS, KEPT, SAVED,
@@ -188,8 +234,10 @@ static const struct chunk_row backward_rows[] = {
     CROW("map", EXPERT, RECV, ONE, 4, BEFORE, 0, R_S1, OWN, 1, R_SOURCE, KEPT, EP | SAVED, 0),
     CROW("map", EXPERT, RECV, ONE, 4, BEFORE, 0, R_S1, OWN, 0, R_UNPERMUTE, KEPT, SAVED, EP),
     CROW("h", EXPERT, RECV, GATE_UP, 2, BEFORE, 0, R_S1, LATE, 0, R_DXE, KEPT, SAVED, 0),
+    CROW("latent", WORKING, NORM, EXPERT_LATENT, 2, BEFORE, 0, R_ROUTED, FINAL, -1, R_NEXT, REMADE,
+         EP, SAVED),
     CROW("latent", WORKING, NORM, EXPERT_LATENT, 2, BEFORE, 0, R_ROUTED, FINAL, 0, R_AGAIN, REMADE,
-         0, SAVED),
+         0, EP | SAVED),
     CROW("send", DISPATCH_SEND, SENT, ROUTED, 2, OWN, -1, R_NEXT, OWN, 0, R_AGAIN_WAIT, REMADE, EP,
          SAVED),
     CROW("send weights", DISPATCH_SEND, SENT, ONE, 4, OWN, -1, R_NEXT, OWN, 0, R_AGAIN_WAIT, REMADE,
@@ -235,12 +283,124 @@ static const struct chunk_row backward_rows[] = {
          EP),
 };
 
-static const struct chunk_table forward_table = { F_BEFORE, F_STEPS, F_AFTER,
-                                                  sizeof forward_rows / sizeof forward_rows[0],
-                                                  forward_rows };
-static const struct chunk_table backward_table = { R_BEFORE, R_STEPS, R_AFTER,
-                                                   sizeof backward_rows / sizeof backward_rows[0],
-                                                   backward_rows };
+/* Capped: nothing of a chunk is kept, and a backward brings all of it again. */
+static const struct chunk_row capped_forward_rows[] = {
+    CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, F_NORM, FINAL, 0, P_SEND, REMADE, EP,
+         SHARED | WHEN_REPLAY),
+    CROW("n2", WORKING, NORM, HIDDEN, 2, BEFORE, 0, F_NORM, FINAL, 0, P_ORDER, REMADE, 0,
+         EP | SHARED | WHEN_REPLAY),
+    CROW("choices", WORKING, NORM, TOP_K, 4, BEFORE, 0, F_ROUTER, FINAL, 0, P_COMBINE, KEPT, 0, 0),
+    CROW("weights", WORKING, NORM, TOP_K, 4, BEFORE, 0, F_ROUTER, FINAL, 0, P_COMBINE, KEPT, 0, 0),
+    CROW("slots", WORKING, NORM, TOP_K, 4, BEFORE, 0, F_ROUTER, FINAL, 0, P_COMBINE, KEPT, 0, 0),
+    CROW("latent", WORKING, NORM, EXPERT_LATENT, 2, BEFORE, 0, F_ROUTER, FINAL, 0, P_SEND, REMADE,
+         EP, WHEN_REPLAY),
+    CROW("latent", WORKING, NORM, EXPERT_LATENT, 2, BEFORE, 0, F_ROUTER, FINAL, 0, P_ORDER, REMADE,
+         0, EP | WHEN_REPLAY),
+    CROW("latent sum", WORKING, NORM, EXPERT_LATENT, 2, OWN, 0, P_COMBINE, AFTER, 0, F_M12, KEPT,
+         SAVED, 0),
+    CROW("send", DISPATCH_SEND, SENT, ROUTED, 2, OWN, 0, P_SEND, OWN, 0, P_EXCHANGE, REMADE, EP,
+         WHEN_REPLAY),
+    CROW("send weights", DISPATCH_SEND, SENT, ONE, 4, OWN, 0, P_SEND, OWN, 0, P_EXCHANGE, REMADE,
+         EP, WHEN_REPLAY),
+    CROW("recv", DISPATCH_RECV, RECV, ROUTED, 2, OWN, 0, P_EXCHANGE, OWN, 0, P_ORDER, REMADE, EP,
+         WHEN_REPLAY),
+    CROW("recv weights", DISPATCH_RECV, RECV, ONE, 4, OWN, 0, P_EXCHANGE, OWN, 0, P_ORDER, REMADE,
+         EP, WHEN_REPLAY),
+    CROW("xe", EXPERT, RECV, ROUTED, 2, OWN, 0, P_ORDER, OWN, 0, P_GATE_UP, REMADE, 0, WHEN_REPLAY),
+    CROW("we", EXPERT, RECV, ONE, 4, OWN, 0, P_ORDER, OWN, 0, P_SWIGLU, REMADE, 0, WHEN_REPLAY),
+    CROW("map", EXPERT, RECV, ONE, 4, OWN, 0, P_ORDER, OWN, 0, P_SOURCE, REMADE, 0, WHEN_REPLAY),
+    CROW("xe A", EXPERT, RECV, ADAPTER_EXPERT_UP, 2, OWN, 0, P_GATE_UP, OWN, 0, P_GATE_UP, REMADE,
+         WHEN_ADAPTERS, WHEN_REPLAY),
+    CROW("h", EXPERT, RECV, GATE_UP, 2, OWN, 0, P_GATE_UP, OWN, 0, P_SWIGLU, REMADE, 0,
+         WHEN_REPLAY),
+    CROW("a", EXPERT, RECV, EXPERT, 2, OWN, 0, P_SWIGLU, OWN, 0, P_DOWN, REMADE, 0, WHEN_REPLAY),
+    CROW("a A", EXPERT, RECV, ADAPTER_EXPERT, 2, OWN, 0, P_DOWN, OWN, 0, P_DOWN, REMADE,
+         WHEN_ADAPTERS, WHEN_REPLAY),
+    CROW("y", EXPERT, RECV, ROUTED, 2, OWN, 0, P_DOWN, OWN, 0, P_SOURCE, REMADE, EP, WHEN_REPLAY),
+    CROW("y", EXPERT, RECV, ROUTED, 2, OWN, 0, P_DOWN, OWN, 0, P_COMBINE, REMADE, 0,
+         EP | WHEN_REPLAY),
+    CROW("back", DISPATCH_SEND, RECV, ROUTED, 2, OWN, 0, P_SOURCE, OWN, 0, P_RETURN, REMADE, EP,
+         WHEN_REPLAY),
+    CROW("ret", DISPATCH_RECV, SENT, ROUTED, 2, OWN, 0, P_RETURN, OWN, 0, P_COMBINE, REMADE, EP,
+         WHEN_REPLAY),
+    CROW("output", OUTPUT, NORM, HIDDEN, 2, OWN, 0, P_COMBINE, AFTER, 0, F_M14, REMADE, 0,
+         WHEN_REPLAY),
+};
+
+static const struct chunk_row capped_backward_rows[] = {
+    CROW("probs", WORKING, NORM, EXPERTS, 4, BEFORE, 0, R_S1, FINAL, 0, Q_UNPERMUTE, KEPT, 0, 0),
+    CROW("choices", WORKING, NORM, TOP_K, 4, BEFORE, 0, R_S1, FINAL, 0, Q_UNPERMUTE, KEPT, 0, 0),
+    CROW("weights", WORKING, NORM, TOP_K, 4, BEFORE, 0, R_S1, FINAL, 0, Q_UNPERMUTE, KEPT, 0, 0),
+    CROW("slots", WORKING, NORM, TOP_K, 4, BEFORE, 0, R_S1, FINAL, 0, Q_UNPERMUTE, KEPT, 0, 0),
+    CROW("d latent sum", WORKING, NORM, EXPERT_LATENT, 2, BEFORE, 0, R_ROUTED, FINAL, 0, Q_D_ORDER,
+         REMADE, 0, 0),
+    CROW("latent", WORKING, NORM, EXPERT_LATENT, 2, BEFORE, 0, R_ROUTED, FINAL, 0, Q_SEND, REMADE,
+         EP, 0),
+    CROW("latent", WORKING, NORM, EXPERT_LATENT, 2, BEFORE, 0, R_ROUTED, FINAL, 0, Q_ORDER, REMADE,
+         0, EP),
+    CROW("send", DISPATCH_SEND, SENT, ROUTED, 2, OWN, 0, Q_SEND, OWN, 0, Q_EXCHANGE, REMADE, EP, 0),
+    CROW("send weights", DISPATCH_SEND, SENT, ONE, 4, OWN, 0, Q_SEND, OWN, 0, Q_EXCHANGE, REMADE,
+         EP, 0),
+    CROW("recv", DISPATCH_RECV, RECV, ROUTED, 2, OWN, 0, Q_EXCHANGE, OWN, 0, Q_ORDER, REMADE, EP,
+         0),
+    CROW("recv weights", DISPATCH_RECV, RECV, ONE, 4, OWN, 0, Q_EXCHANGE, OWN, 0, Q_ORDER, REMADE,
+         EP, 0),
+    CROW("xe", EXPERT, RECV, ROUTED, 2, OWN, 0, Q_ORDER, OWN, 0, Q_WEIGHTS, REMADE, 0,
+         WHEN_IDLE_EXPERTS),
+    CROW("xe", EXPERT, RECV, ROUTED, 2, OWN, 0, Q_ORDER, OWN, 0, Q_GATE_UP, REMADE,
+         WHEN_IDLE_EXPERTS, 0),
+    CROW("we", EXPERT, RECV, ONE, 4, OWN, 0, Q_ORDER, OWN, 0, Q_DH, REMADE, 0, 0),
+    CROW("map", EXPERT, RECV, ONE, 4, OWN, 0, Q_ORDER, OWN, 0, Q_RETURN, REMADE, EP, 0),
+    CROW("map", EXPERT, RECV, ONE, 4, OWN, 0, Q_ORDER, OWN, 0, Q_UNPERMUTE, REMADE, 0, EP),
+    CROW("h", EXPERT, RECV, GATE_UP, 2, OWN, 0, Q_GATE_UP, OWN, 0, Q_DXE, REMADE, 0, 0),
+    CROW("dsend", DISPATCH_SEND, SENT, ROUTED, 2, OWN, 0, Q_D_SEND, OWN, 0, Q_D_EXCHANGE, REMADE,
+         EP, 0),
+    CROW("drecv", DISPATCH_RECV, RECV, ROUTED, 2, OWN, 0, Q_D_EXCHANGE, OWN, 0, Q_D_ORDER, REMADE,
+         EP, 0),
+    CROW("dy", EXPERT, RECV, ROUTED, 2, OWN, 0, Q_D_ORDER, OWN, 0, Q_DA, REMADE, 0, 0),
+    CROW("a", EXPERT, RECV, EXPERT, 2, OWN, 0, Q_WEIGHT, OWN, 0, Q_WEIGHT, REMADE, 0,
+         WHEN_IDLE_EXPERTS),
+    CROW("a A", EXPERT, RECV, ADAPTER_EXPERT, 2, OWN, 0, Q_WEIGHT, OWN, 0, Q_WEIGHT, REMADE,
+         WHEN_ADAPTERS, 0),
+    CROW("d a A", EXPERT, RECV, ADAPTER_EXPERT, 2, OWN, 0, Q_WEIGHT, OWN, 0, Q_DA, REMADE,
+         WHEN_ADAPTERS, 0),
+    CROW("da", EXPERT, RECV, EXPERT, 2, OWN, 0, Q_DA, OWN, 0, Q_DH, REMADE, 0, 0),
+    CROW("xe A", EXPERT, RECV, ADAPTER_EXPERT_UP, 2, OWN, 0, Q_WEIGHTS, OWN, 0, Q_WEIGHTS, REMADE,
+         WHEN_ADAPTERS, 0),
+    CROW("d xe A", EXPERT, RECV, ADAPTER_EXPERT_UP, 2, OWN, 0, Q_WEIGHTS, OWN, 0, Q_DXE, REMADE,
+         WHEN_ADAPTERS, 0),
+    CROW("dw", EXPERT, RECV, ONE, 4, OWN, 0, Q_DH, OWN, 0, Q_SOURCE, REMADE, EP, 0),
+    CROW("dw", EXPERT, RECV, ONE, 4, OWN, 0, Q_DH, OWN, 0, Q_UNPERMUTE, REMADE, 0, EP),
+    CROW("dxe", EXPERT, RECV, ROUTED, 2, OWN, 0, Q_DXE, OWN, 0, Q_SOURCE, REMADE, EP, 0),
+    CROW("dxe", EXPERT, RECV, ROUTED, 2, OWN, 0, Q_DXE, OWN, 0, Q_UNPERMUTE, REMADE, 0, EP),
+    CROW("back", DISPATCH_SEND, RECV, ROUTED, 2, OWN, 0, Q_SOURCE, OWN, 0, Q_RETURN, REMADE, EP, 0),
+    CROW("back weights", DISPATCH_SEND, RECV, ONE, 4, OWN, 0, Q_SOURCE, OWN, 0, Q_RETURN, REMADE,
+         EP, 0),
+    CROW("ret", DISPATCH_RECV, SENT, ROUTED, 2, OWN, 0, Q_RETURN, OWN, 0, Q_UNPERMUTE, REMADE, EP,
+         0),
+    CROW("ret weights", DISPATCH_RECV, SENT, ONE, 4, OWN, 0, Q_RETURN, OWN, 0, Q_UNPERMUTE, REMADE,
+         EP, 0),
+    CROW("d weights", WORKING, SENT, ONE, 4, OWN, 0, Q_UNPERMUTE, OWN, 0, Q_UNPERMUTE, REMADE, 0,
+         0),
+};
+
+#define ROWS(list)                                                                                 \
+    {                                                                                              \
+        sizeof(list) / sizeof(list)[0], list                                                       \
+    }
+
+static const struct chunk_table forward_table = {
+    F_BEFORE, F_STEPS, F_AFTER, { ROWS(forward_common), ROWS(forward_rows) }
+};
+static const struct chunk_table backward_table = {
+    R_BEFORE, R_STEPS, R_AFTER, { ROWS(backward_common), ROWS(backward_rows) }
+};
+static const struct chunk_table capped_forward_table = {
+    F_BEFORE, P_STEPS, F_AFTER, { ROWS(forward_common), ROWS(capped_forward_rows) }
+};
+static const struct chunk_table capped_backward_table = {
+    R_BEFORE, Q_STEPS, R_AFTER, { ROWS(backward_common), ROWS(capped_backward_rows) }
+};
 
 /* One evaluation. change[step]: bytes made at a step less bytes released after the one before; sums
  * of sizes up to too_large cannot wrap, and what reaches it counts as beyond 64 bits. */
@@ -275,18 +435,23 @@ static int place(const struct run *r, struct position p, int chunk)
     return chunk < 0 ? t->before - 1 : t->before + chunk * t->steps + step;
 }
 
-/* More chunks than are enumerated count as that many, which are larger. */
+/* More chunks than are enumerated count as that many, which are larger. Of capped ones, which have
+ * nothing in common, the first, another and the last. */
 static int chunk_count(const struct residency_shape *shape)
 {
-    return shape->chunks.count < MAX_CHUNKS ? shape->chunks.count : MAX_CHUNKS;
+    int most = shape->chunks.capped ? 3 : MAX_CHUNKS;
+    return shape->chunks.count < most ? shape->chunks.count : most;
 }
 
 /* Runs of ceil(T / n) tokens; rows received in proportion, unless they are known. */
 static void chunk_rows(struct run *r)
 {
     const struct residency_shape *s = r->shape;
-    uint64_t tokens = s->rows[ROWS_NORM], run = div_up(tokens, (uint64_t)r->chunks), left = tokens;
+    uint64_t n = (uint64_t)(s->chunks.capped ? s->chunks.count : r->chunks);
+    uint64_t tokens = s->rows[ROWS_NORM], run = div_up(tokens, n), left = tokens;
     for (int i = 0; i < r->chunks; i++) {
+        if (i == r->chunks - 1)
+            left = tokens > run * (n - 1) ? tokens - run * (n - 1) : 0;
         uint64_t mine = left < run ? left : run;
         left -= mine;
         r->sent[i] = tokens ? div_up(mul_sat(s->rows[ROWS_SENT], mine), tokens) : 0;
@@ -299,6 +464,14 @@ static void chunk_rows(struct run *r)
 static bool is_backward(enum residency_mode mode)
 {
     return mode == RESIDENCY_BACKWARD || mode == RESIDENCY_BACKWARD_SAVED;
+}
+
+static const struct chunk_table *table_of(const struct residency_shape *shape,
+                                          enum residency_mode mode)
+{
+    if (shape->chunks.capped)
+        return is_backward(mode) ? &capped_backward_table : &capped_forward_table;
+    return is_backward(mode) ? &backward_table : &forward_table;
 }
 
 static enum owner owner_of(const struct chunk_row *row, enum residency_mode mode)
@@ -317,15 +490,25 @@ static uint64_t row_bytes(const struct run *r, const struct chunk_row *row, int 
     return bytes < too_large ? bytes : too_large;
 }
 
+/* The output is made at the first combine: of chunk 0, with an exchange a chunk later unless the
+ * return is waited for. With a latent width it is made of the sum of all chunks. */
+static int output_step(const struct run *r)
+{
+    const struct chunk_table *t = r->table;
+    bool later = (r->shape->when & WHEN_EXCHANGE) && !r->shape->chunks.capped;
+    if (r->shape->width[WIDTH_EXPERT_LATENT] > 0)
+        return t->before + (r->chunks + 1) * t->steps + F_M12;
+    return t->before + (r->shape->chunks.capped ? P_COMBINE : F_COMBINE) + (later ? t->steps : 0);
+}
+
 /* Adds one row of one chunk to the steps of its life; returns its bytes when they are kept. */
 static uint64_t add_row(struct run *r, const struct chunk_row *row, int chunk)
 {
     bool keeps = row->kept && r->mode != RESIDENCY_FORWARD;
     uint64_t bytes = row_bytes(r, row, chunk);
     int made = place(r, row->made, chunk), last = place(r, row->last, chunk);
-    if (row->owner == OWNER_OUTPUT) /* from the first combine on: of chunk 0, with ep 1 at once */
-        made =
-            r->table->before + F_COMBINE + (r->shape->when & WHEN_EXCHANGE ? r->table->steps : 0);
+    if (row->owner == OWNER_OUTPUT)
+        made = output_step(r);
     if (keeps && !is_backward(r->mode))
         last = r->steps - 1;
     enum owner owner = owner_of(row, r->mode);
@@ -367,8 +550,8 @@ void residency_chunks(const struct residency_shape *shape, enum residency_mode m
 {
     struct run r;
     unsigned when = shape->when | (mode == RESIDENCY_REPLAY ? WHEN_REPLAY : 0);
-    when |= mode == RESIDENCY_BACKWARD_SAVED ? WHEN_SAVED : 0;
-    r.table = is_backward(mode) ? &backward_table : &forward_table;
+    when |= mode == RESIDENCY_BACKWARD_SAVED || mode == RESIDENCY_FORWARD_SAVED ? WHEN_SAVED : 0;
+    r.table = table_of(shape, mode);
     r.shape = shape;
     r.mode = mode;
     r.chunks = chunk_count(shape);
@@ -377,12 +560,13 @@ void residency_chunks(const struct residency_shape *shape, enum residency_mode m
     memset(r.change, 0, (size_t)(r.steps + 1) * sizeof r.change[0]);
     memset(ret, 0, sizeof *ret);
     ret->known = true;
-    for (size_t i = 0; i < r.table->count; i++) {
-        const struct chunk_row *row = &r.table->rows[i];
-        if ((row->when & ~when) || (row->unless & when))
-            continue;
-        for (int chunk = 0; chunk < repeats(row, r.chunks); chunk++)
-            ret->kept = add_sat(ret->kept, add_row(&r, row, chunk));
-    }
+    for (int list = 0; list < ROW_LISTS; list++)
+        for (size_t i = 0; i < r.table->list[list].count; i++) {
+            const struct chunk_row *row = &r.table->list[list].rows[i];
+            if ((row->when & ~when) || (row->unless & when))
+                continue;
+            for (int chunk = 0; chunk < repeats(row, r.chunks); chunk++)
+                ret->kept = add_sat(ret->kept, add_row(&r, row, chunk));
+        }
     find_fullest(&r, ret);
 }

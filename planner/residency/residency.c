@@ -74,15 +74,6 @@ uint64_t residency_row_bytes(const struct residency_row *row, const struct resid
     return tensor_bytes(shape->rows[row->rows], shape->width[row->width], row->bytes);
 }
 
-/* Kept rows of all chunks stay; without keeping only those of the chunk at work exist. */
-static uint64_t bytes_in_mode(const struct residency_row *row, const struct residency_shape *shape,
-                              enum residency_mode mode)
-{
-    if (row->kept && row->rows == ROWS_CHUNK && keeps(mode))
-        return tensor_bytes(shape->rows[ROWS_KEPT], shape->width[row->width], row->bytes);
-    return residency_row_bytes(row, shape);
-}
-
 static enum owner owner_in_mode(const struct residency_row *row, enum residency_mode mode)
 {
     if (row->kept && is_saved(mode))
@@ -90,18 +81,26 @@ static enum owner owner_in_mode(const struct residency_row *row, enum residency_
     return (enum owner)row->owner;
 }
 
+/* What holds of rows in a mode, of a layer with this second half. */
+static unsigned conditions(const struct residency_shape *shape, enum residency_mode mode,
+                           enum ffn ffn)
+{
+    unsigned when = shape->when | (mode == RESIDENCY_REPLAY ? WHEN_REPLAY : 0);
+    when |= mode == RESIDENCY_FORWARD_SAVED && ffn != FFN_NONE ? WHEN_X1_SAVED : 0;
+    return when | (is_saved(mode) ? WHEN_SAVED : 0);
+}
+
 /* Adds one half of a layer, its steps from `first` on. Kept tensors made in this half stay to
  * `final` in a forward or replay, and have been there from step 0 in a backward. */
 static void add_table(const struct residency_table *table, const struct residency_shape *shape,
-                      enum residency_mode mode, int first, int final, struct residency *ret)
+                      unsigned when, enum residency_mode mode, int first, int final,
+                      struct residency *ret)
 {
-    unsigned when = shape->when | (mode == RESIDENCY_REPLAY ? WHEN_REPLAY : 0);
-    when |= is_saved(mode) ? WHEN_SAVED : 0;
     for (size_t i = 0; i < table->count; i++) {
         const struct residency_row *row = &table->rows[i];
         if (!applies(row, when))
             continue;
-        uint64_t bytes = bytes_in_mode(row, shape, mode);
+        uint64_t bytes = residency_row_bytes(row, shape);
         bool stays = row->kept && keeps(mode);
         int made = stays && is_backward(mode) ? 0 : first + row->made;
         int last = stays && !is_backward(mode) ? final : first + row->last;
@@ -160,7 +159,8 @@ static void chunked_evaluate(const struct residency_shape *shape, enum mixer mix
     ret->steps = table->steps + 1;
     ret->kept = 0;
     memset(ret->live, 0, (size_t)ret->steps * sizeof ret->live[0]);
-    add_table(table, shape, mode, backward ? 1 : 0, ret->steps - 1, ret);
+    add_table(table, shape, conditions(shape, mode, FFN_MOE), mode, backward ? 1 : 0,
+              ret->steps - 1, ret);
     fold_chunks(half, backward ? 0 : table->steps, ret);
 }
 
@@ -169,7 +169,8 @@ void residency_evaluate(const struct residency_shape *shape, enum mixer mixer, e
                         struct residency *ret)
 {
     bool backward = is_backward(mode);
-    if (ffn == FFN_MOE && shape->chunks.count > 1) {
+    unsigned when = conditions(shape, mode, ffn);
+    if (ffn == FFN_MOE && (shape->chunks.count > 1 || shape->chunks.capped)) {
         bool alone = (shape->when & WHEN_ALONE) != 0;
         chunked_evaluate(shape, mixer, mode,
                          &halves[alone ? RESIDENCY_MODES + (int)mode : (int)mode], ret);
@@ -182,7 +183,7 @@ void residency_evaluate(const struct residency_shape *shape, enum mixer mixer, e
     ret->steps = one->steps + two->steps;
     ret->kept = 0;
     memset(ret->live, 0, (size_t)ret->steps * sizeof ret->live[0]);
-    add_table(one, shape, mode, 0, ret->steps - 1, ret);
-    add_table(two, shape, mode, one->steps, ret->steps - 1, ret);
+    add_table(one, shape, when, mode, 0, ret->steps - 1, ret);
+    add_table(two, shape, when, mode, one->steps, ret->steps - 1, ret);
     find_peak(ret);
 }

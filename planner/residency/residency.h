@@ -31,8 +31,6 @@ enum rows {
     ROWS_ALL,         /* tokens of the whole context group: T * cp */
     ROWS_SENT,        /* routed rows sent in an exchange; chunked: of the whole layer */
     ROWS_RECV,        /* routed rows received, likewise */
-    ROWS_CHUNK,       /* routed rows received that are at work */
-    ROWS_KEPT,        /* routed rows received that a replay keeps */
     ROWS_DELTA_CHUNK, /* chunks of 64 tokens of the delta rule */
     ROWS_COUNT
 };
@@ -116,7 +114,9 @@ enum {
     WHEN_IDLE_DENSE = 1 << 10,
     WHEN_IDLE_SHARED = 1 << 11,
     WHEN_IDLE_EXPERTS = 1 << 12,
-    WHEN_ADAPTERS = 1 << 13 /* low-rank adapters somewhere */
+    WHEN_ADAPTERS = 1 << 13, /* low-rank adapters somewhere */
+    WHEN_X1_SAVED = 1 << 14, /* set by the evaluation: x1 is saved for a second half */
+    WHEN_CONTEXT = 1 << 15   /* a context group of more than one rank */
 };
 
 /* One tensor: alive from step `made` to step `last`, both included. */
@@ -149,6 +149,7 @@ struct residency_shape {
     unsigned when; /* WHEN_... bits that hold */
     struct {
         int count;                /* 1: not chunked */
+        bool capped;              /* one after another, nothing of them kept */
         int delay;                /* chunks that weight gradients wait */
         const uint64_t *received; /* rows received of each, where known; NULL: an even share */
     } chunks;

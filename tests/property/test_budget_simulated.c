@@ -136,10 +136,34 @@ static void experts(void **state)
     compare(DRAW_EXPERTS);
 }
 
+static void capped_and_latent_experts(void **state)
+{
+    (void)state;
+    compare(DRAW_EXPERTS | DRAW_CAPPED);
+}
+
 static void stages(void **state)
 {
     (void)state;
     compare(DRAW_EXPERTS | DRAW_STAGES);
+}
+
+static void tensor_and_context(void **state)
+{
+    (void)state;
+    compare(DRAW_EXPERTS | DRAW_SPLIT | DRAW_CONTEXT);
+}
+
+static void latents(void **state)
+{
+    (void)state;
+    compare(DRAW_EXPERTS | DRAW_SPLIT | DRAW_CONTEXT | DRAW_LATENTS);
+}
+
+static void recurrences(void **state)
+{
+    (void)state;
+    compare(DRAW_EXPERTS | DRAW_SPLIT | DRAW_CONTEXT | DRAW_STATES);
 }
 
 int main(void)
@@ -147,7 +171,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dense),
         cmocka_unit_test(experts),
+        cmocka_unit_test(capped_and_latent_experts),
         cmocka_unit_test(stages),
+        cmocka_unit_test(tensor_and_context),
+        cmocka_unit_test(latents),
+        cmocka_unit_test(recurrences),
     };
     cmocka_set_test_filter(getenv("RANKFIT_TEST")); /* NULL: all */
     return cmocka_run_group_tests_name("budget_simulated", tests, NULL, NULL);

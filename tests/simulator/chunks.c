@@ -103,6 +103,19 @@ static void start_dispatch(struct chunks *c, int i)
     f->recv_w = rows(c, ITEM_DISPATCH_RECV, received(c, i), 4);
 }
 
+/* m3, m4: one after the other. */
+static void dispatch_alone(struct chunks *c, int i)
+{
+    struct flight *f = &c->flight[i];
+    if (!c->ep)
+        return;
+    f->send = rows(c, ITEM_DISPATCH_SEND, sent(c, i), 2 * c->W);
+    f->send_w = rows(c, ITEM_DISPATCH_SEND, sent(c, i), 4);
+    read_normed(c, i);
+    f->recv = rows(c, ITEM_DISPATCH_RECV, received(c, i), 2 * c->W);
+    f->recv_w = rows(c, ITEM_DISPATCH_RECV, received(c, i), 4);
+}
+
 /* m5, with the dispatch ended. */
 static void arrive(struct chunks *c, int i)
 {
@@ -154,9 +167,7 @@ static void forward_chunk(struct chunks *c, int i)
     struct kept_rows *k = &c->y->k->chunk[i];
     struct flight *f = &c->flight[i], *last = i > 0 ? &c->flight[i - 1] : NULL;
     if (c->capped)
-        start_dispatch(c, i);
-    if (c->capped && c->ep)
-        read_normed(c, i);
+        dispatch_alone(c, i);
     arrive(c, i);
     if (!c->ep)
         read_normed(c, i);
@@ -288,9 +299,7 @@ static void bring_again(struct chunks *c, int i)
     if (!c->again)
         return;
     if (c->capped)
-        start_dispatch(c, i);
-    if (c->capped && c->ep && i == c->n - 1)
-        drop(c->s, &c->latent);
+        dispatch_alone(c, i);
     arrive(c, i);
     if (!c->ep && i == c->n - 1)
         drop(c->s, &c->latent);

@@ -6,7 +6,7 @@
 struct widths {
     uint64_t heads, kv, query, key, value, out; /* heads of keys; widths of one token */
     uint64_t block, made; /* passed on by a ring, a token; made of a block of latents */
-    bool latent;
+    bool sparse;
 };
 
 bool gathers_keys(const struct rank *s)
@@ -25,13 +25,13 @@ static struct widths widths_of(const struct rank *s, enum mixer mixer)
     w.block = 2 * w.key;
     if (!mixer_is_latent(mixer))
         return w;
-    w.latent = true;
     w.block = latent + (uint64_t)a->rope_dim;
     w.value = w.out = w.heads * (uint64_t)a->value_dim;
     if (mixer == MIXER_MLA) {
         w.made = head_block(s) * (uint64_t)(2 * a->nope_dim + a->rope_dim + a->value_dim);
         return w;
     }
+    w.sparse = true;
     w.kv = 1;
     w.query = w.heads * w.block;
     w.key = w.block;
@@ -46,13 +46,16 @@ static void hold(struct layer *y, struct context_held *c, uint64_t bytes)
 }
 
 /* Heads of all tokens of `ranks` ranks: q, k, v come, o goes, backward their gradients the other
- * way. Fewer key heads than ranks are repeated. */
+ * way. Fewer key heads than ranks are repeated. Of sparse attention the choices of all tokens too.
+ */
 static void ulysses(struct layer *y, const struct widths *w, uint64_t ranks, bool backward,
                     struct context_held *c)
 {
     uint64_t repeat = w->kv >= ranks ? 1 : ranks / w->kv, T = y->s->T;
     if (ranks == 1)
         return;
+    if (w->sparse)
+        hold(y, c, 4 * T * ranks * (uint64_t)y->s->m->indexer.top_k);
     for (int i = 0; i < (backward ? 2 : 1); i++) {
         hold(y, c, 2 * T * w->query);
         hold(y, c, 2 * T * w->key * repeat);

@@ -44,6 +44,12 @@ static struct held gathered(struct layer *y, uint64_t bytes)
     return make(y->s, ITEM_KV_GATHER, gathers_keys(y->s) ? bytes : 0);
 }
 
+/* An indexer scores the keys of all tokens, whatever attention does. */
+static struct held all_keys(struct layer *y, uint64_t bytes)
+{
+    return make(y->s, ITEM_KV_GATHER, y->s->cp > 1 ? bytes : 0);
+}
+
 static struct held in_place(struct layer *y, uint64_t bytes)
 {
     return working(y, gathers_keys(y->s) ? 0 : bytes);
@@ -178,7 +184,7 @@ static struct held choose(struct layer *y, const struct widths *w)
     struct rank *s = y->s;
     struct kept *k = y->k;
     uint64_t tile = s->T < 512 ? s->T : 512;
-    struct held all = gathered(y, 2 * s->A * w->LR), keys = gathered(y, 2 * s->A * w->ik);
+    struct held all = gathered(y, 2 * s->A * w->LR), keys = all_keys(y, 2 * s->A * w->ik);
     drop(s, &k->b);
     struct held scores = { ITEM_LAYER_WORKING, 0 };
     if (y->mode != REPLAY && w->choices > 0)
@@ -224,7 +230,7 @@ static void index_backward(struct layer *y, const struct widths *w, struct held 
     struct kept *k = y->k;
     uint64_t T = s->T;
     struct held scores = working(y, 4 * T * w->choices), d_scores = working(y, 4 * T * w->choices);
-    struct held d_all = gathered(y, 4 * s->A * w->ik);
+    struct held d_all = all_keys(y, 4 * s->A * w->ik);
     *ret_dk = working(y, 4 * T * w->ik);
     *ret_dw = working(y, 4 * T * w->iw);
     *ret_dq = working(y, 2 * T * w->iq);
@@ -242,7 +248,7 @@ static struct held chosen_backward(struct layer *y, const struct widths *w, stru
     uint64_t T = s->T;
     struct held absorbed = working(y, 2 * T * w->absorbed), latents = in_place(y, 2 * T * w->LR);
     struct held mine = gathered(y, 2 * T * w->LR), all = gathered(y, 2 * s->A * w->LR);
-    *ret_keys = gathered(y, 2 * s->A * w->ik);
+    *ret_keys = all_keys(y, 2 * s->A * w->ik);
     drop(s, &mine);
     struct context_held context = context_make(y, true);
     struct held delta = working(y, 4 * T * w->heads), da = working(y, 2 * T * w->absorbed);

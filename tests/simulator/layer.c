@@ -35,8 +35,7 @@ void mixer_output(struct layer *y)
     struct rank *s = y->s;
     struct held sum = whole_hidden(y);
     bool alone = s->m->layer_ffn[y->index] == FFN_NONE; /* x1 goes on as the output */
-    y->k->x1 = alone ? working(y, 2 * s->N * s->H)
-                     : keep(y, ITEM_LAYER_WORKING, 2 * s->N * s->H);
+    y->k->x1 = alone ? working(y, 2 * s->N * s->H) : keep(y, ITEM_LAYER_WORKING, 2 * s->N * s->H);
     drop(s, &sum);
 }
 

@@ -66,7 +66,7 @@ struct rank {
     bool has_embedding, has_head;
     uint64_t T, N, A, H; /* local tokens; those of a region that tp splits; of the context group */
     uint64_t tp, cp, rows;
-    struct unit embedding, head, mtp, vision, frozen;
+    struct unit embedding, head, extra, frozen;
     struct unit *layer; /* one a layer of the stage */
     /* Uses of units in order, and what is gathered for each. */
     int uses, next_use, order[SIM_MAX_USES];

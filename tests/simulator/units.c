@@ -63,6 +63,24 @@ static int dense_shards(const struct rank *s)
     return s->l->fsdp * s->l->cp;
 }
 
+/* What is trained beside the text trunk is one unit of its stage: prediction layers of the last,
+ * the tower of the first; the tower behind the layers where both are one. */
+static void add_extra(struct rank *s, const struct tally *t)
+{
+    struct unit tower = { .count = 0 };
+    if (s->m->mtp_trained && s->has_head) {
+        add_part(&s->extra, t->mtp[MESH_DENSE], dense_shards(s));
+        add_part(&s->extra, t->mtp[MESH_EXPERT], s->l->e_fsdp);
+    }
+    if (!s->m->vision_trained || !s->has_embedding)
+        return;
+    add_part(&tower, t->vision, dense_shards(s));
+    if (s->extra.count > 0)
+        s->extra.part[0].elements += tower.part[0].elements;
+    else
+        s->extra = tower;
+}
+
 void units_init(struct rank *s)
 {
     struct tally t = { .s = s };
@@ -75,12 +93,7 @@ void units_init(struct rank *s)
         add_part(&s->layer[i], t.layer[s->first + i][MESH_DENSE], dense_shards(s));
         add_part(&s->layer[i], t.layer[s->first + i][MESH_EXPERT], s->l->e_fsdp);
     }
-    if (s->m->mtp_trained) {
-        add_part(&s->mtp, t.mtp[MESH_DENSE], dense_shards(s));
-        add_part(&s->mtp, t.mtp[MESH_EXPERT], s->l->e_fsdp);
-    }
-    if (s->m->vision_trained)
-        add_part(&s->vision, t.vision, dense_shards(s));
+    add_extra(s, &t);
     if (s->m->vision_frozen)
         add_part(&s->frozen, t.vision, dense_shards(s));
     free(t.layer);
@@ -155,12 +168,9 @@ static int trained_units(struct rank *s, struct unit **ret)
         ret[n++] = &s->embedding;
     for (int i = 0; i < s->layers; i++)
         ret[n++] = &s->layer[i];
-    if (s->has_head) {
+    if (s->has_head)
         ret[n++] = &s->head;
-        ret[n++] = &s->mtp;
-    }
-    if (s->has_embedding)
-        ret[n++] = &s->vision;
+    ret[n++] = &s->extra;
     return n;
 }
 

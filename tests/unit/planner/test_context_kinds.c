@@ -87,13 +87,14 @@ static void blocks_in_order(void **state)
 }
 
 /* Absorbed queries of 4 x 20 and outputs of 4 x 16; one key head of 20 whose values are its first
- * 16, once for each of two ranks. */
+ * 16, once for each of two ranks, and the 32 keys that each of 512 tokens chose. */
 static void absorbed(void **state)
 {
     (void)state;
     const uint64_t T = 256, qkv = 2 * T * (80 + 2 * (20 + 16)), o = 2 * T * 64;
     struct context_bytes b = bytes_of(MIXER_DSA, CONTEXT_ULYSSES, LINEAR_CONTEXT_NONE);
-    assert_bytes(&b, qkv + o, 2 * qkv + 2 * o);
+    const uint64_t chosen = 4 * 2 * T * 32;
+    assert_bytes(&b, qkv + o + chosen, 2 * qkv + 2 * o + chosen);
     assert_int_equal(b.workspace, 0);
     b = bytes_of(MIXER_DSA_SHARED, CONTEXT_ALLGATHER_KV, LINEAR_CONTEXT_NONE);
     assert_bytes(&b, 0, 0);

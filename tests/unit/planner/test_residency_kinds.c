@@ -137,7 +137,7 @@ static void gathered_choices(void **state)
     struct residency_shape shape;
     struct residency r;
     latent_shape(&shape);
-    shape.when = WHEN_GATHER_KV;
+    shape.when = WHEN_GATHER_KV | WHEN_CONTEXT;
     evaluate(&shape, MIXER_DSA, RESIDENCY_FORWARD, &r);
     assert_int_equal(r.max[OWNER_CONTEXT], 4 * T * (6 + 4) + T * 6);
     evaluate(&shape, MIXER_DSA, RESIDENCY_BACKWARD, &r);
