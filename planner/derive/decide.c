@@ -289,8 +289,10 @@ static struct degrees degrees_of(const struct layout *l)
  * divide it are worth a look. */
 static bool waits(const struct candidate *c)
 {
+    const double share_that_matters = 0.08;
     const double *seconds = c->time.item_seconds;
-    return gathers_matter(c) || seconds[TIME_REDUCE] + seconds[TIME_BUBBLE] > 0.1 * c->time.seconds;
+    return seconds[TIME_EXPOSED_GATHER] + seconds[TIME_REDUCE] + seconds[TIME_BUBBLE] >
+           share_that_matters * c->time.seconds;
 }
 
 /* The best of all layouts under the policy, taken where it is more than 3 % faster. */

@@ -20,6 +20,8 @@ struct decision {
     bool ep_for_speed; /* narrower than the policy's: that would take 3 % more than the fastest */
     int fastest_ep;    /* of those inside the domain */
     double ep_behind_fastest; /* share of the step */
+    int wider_ep;             /* that of the policy */
+    double wider_ep_behind;   /* what it would take over this one */
     bool cp_beyond_policy;    /* the policy's takes 3 % more */
     double over_best;         /* tokens/s over the best under the policy; 0: not searched */
     double searched_gain; /* the search found a layout so much faster than the decisions; 0: none */

@@ -78,6 +78,9 @@ static void tell_ep(struct story *s)
         TELL(s, "nothing with an expert group inside the domain of %d fits; ", domain);
     else if (s->chosen->verdict == VERDICT_DOES_NOT_FIT)
         TELL(s, "the smallest peak of all; ");
+    else if (s->decision->ep_for_speed && gathers_cross_network(s->space))
+        TELL(s, "a group as wide as the domain allows, ep=%d, would take %.0f %% more; ",
+             s->decision->wider_ep, 100 * s->decision->wider_ep_behind);
     else if (s->decision->ep_for_speed && l->ep == s->decision->fastest_ep)
         TELL(s, "the fastest inside the domain of %d ranks, by more than 3 %%; ", domain);
     else if (s->decision->ep_for_speed)

@@ -5,8 +5,10 @@
 
 /* A degree must save this share of the step before it is taken for speed. */
 #define WORTH_A_DEGREE 0.02
-/* The widest expert group is kept while it takes no more than this over the fastest. */
+/* The widest expert group is kept while it takes no more than this over the fastest; across domains
+ * more, for there a narrow one's gain rests on whole layers that come over the network unseen. */
 #define WORTH_A_GROUP 0.03
+#define WORTH_LEAVING_THE_POLICY 0.15
 /* The same decision with one other degree, settled anew; false when that is illegal. */
 static bool settle_other(struct space *space, const struct decision *from,
                          const struct degrees *degrees, struct decision *ret)
@@ -79,10 +81,10 @@ static bool saves_recompute(struct space *space, const struct decision *decision
 
 /* Whether the layers alone, kept and without a collective of state, leave room for a gain. */
 static bool can_gain(const struct space *space, const struct decision *decision,
-                     const struct degrees *degrees)
+                     const struct degrees *degrees, double gain)
 {
     struct settings settings = settings_of(&decision->chosen.choices);
-    double most = decision->chosen.time.seconds * (1 - WORTH_A_DEGREE);
+    double most = decision->chosen.time.seconds / (1 + gain);
 
     if (!space->estimator)
         return true;
@@ -97,22 +99,21 @@ static bool can_gain(const struct space *space, const struct decision *decision,
     return false;
 }
 
-/* Every ep of the domain, settled. The widest that is within WORTH_A_GROUP of the fastest is taken.
- * Where gathers cross the network the widest stays whatever a narrow one would gain: that gain
- * rests on whole layers that come over the network unseen. */
+/* Every ep of the domain, settled. Where the widest takes too much over the fastest, the widest
+ * that is within WORTH_A_GROUP of the fastest is taken. */
 static void other_ep(struct space *space, struct decision *decision)
 {
+    const struct decision before = *decision;
+    const double gain = gathers_cross_network(space) ? WORTH_LEAVING_THE_POLICY : WORTH_A_GROUP;
     struct decision best = *decision, others[SPACE_MAX_VALUES];
     int values[SPACE_MAX_DIVISORS], kept = 0;
     int count = space_degree_values(space, DEGREE_EP, &decision->degrees, values);
 
-    if (gathers_cross_network(space))
-        return;
     for (int i = count - 1; i >= 0 && kept < SPACE_MAX_VALUES; i--) {
         struct degrees degrees = decision->degrees;
         degrees.ep = values[i];
         if (values[i] == decision->degrees.ep || values[i] * degrees.etp > link_domain(space) ||
-            !can_gain(space, decision, &degrees) ||
+            !can_gain(space, decision, &degrees, gain) ||
             !settle_other(space, decision, &degrees, &others[kept]) ||
             others[kept].chosen.verdict != decision->chosen.verdict)
             continue;
@@ -121,7 +122,7 @@ static void other_ep(struct space *space, struct decision *decision)
         kept++;
     }
     double most = best.chosen.time.seconds * (1 + WORTH_A_GROUP);
-    if (decision->chosen.time.seconds <= most)
+    if (decision->chosen.time.seconds <= best.chosen.time.seconds * (1 + gain))
         return;
     for (int i = 0; i < kept; i++)
         if (others[i].chosen.time.seconds <= most) {
@@ -131,6 +132,8 @@ static void other_ep(struct space *space, struct decision *decision)
     decision->ep_for_speed = true;
     decision->fastest_ep = best.degrees.ep;
     decision->ep_behind_fastest = 1 - best.chosen.time.seconds / decision->chosen.time.seconds;
+    decision->wider_ep = before.degrees.ep;
+    decision->wider_ep_behind = before.chosen.time.seconds / decision->chosen.time.seconds - 1;
 }
 
 static void raise_pp(struct space *space, struct decision *decision)
