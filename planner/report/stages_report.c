@@ -62,6 +62,8 @@ static void print_peaks(const struct stages *stages, FILE *out)
     print_reading("rankfit", "engine rankfit, the fullest rank, all that the device holds", out);
     print_reading("shared", stages->reading[DELTA_SHARED], out);
     print_reading("whole", stages->reading[DELTA_WHOLE], out);
+    if (stages->experts_because)
+        print_reading("experts", stages->experts_because, out);
 }
 
 static void print_run(const struct stage_run *run, FILE *out)
@@ -88,10 +90,16 @@ static void print_run(const struct stage_run *run, FILE *out)
     table_cell(&table, "measured");
     cell_range(&table, &run->peak_bytes, giga);
     table_cell(&table, "%s", "");
+    double shared = -range_distance(&run->peak_bytes, (double)a->shared_bytes);
+    double whole = -range_distance(&run->peak_bytes, (double)a->whole_bytes);
     table_cell(&table, "unexplained");
-    table_cell(&table, "%+.3f", -range_distance(&run->peak_bytes, (double)a->shared_bytes) / giga);
-    table_cell(&table, "%+.3f of whole",
-               -range_distance(&run->peak_bytes, (double)a->whole_bytes) / giga);
+    table_cell(&table, "%+.3f", shared / giga);
+    table_cell(&table, "%+.3f of whole", whole / giga);
+    if (a->experts_bytes != 0) {
+        table_cell(&table, "experts alone");
+        table_cell(&table, "%+.3f", (double)a->experts_bytes / giga);
+        table_cell(&table, "more, by the source's own runs of one layer of them");
+    }
     (void)fputc('\n', out);
     table_print(&table, "items", out);
     table_done(&table);
@@ -204,6 +212,7 @@ static json_t *run_json(const struct stage_run *run)
                         bytes_json(-range_distance(&run->peak_bytes, shared)));
     json_object_set_new(ret, "unexplained_whole_bytes",
                         bytes_json(-range_distance(&run->peak_bytes, whole)));
+    json_object_set_new(ret, "experts_alone_bytes", json_integer((json_int_t)a->experts_bytes));
     json_object_set_new(ret, "model_tflops_per_gpu", json_real(own_tflops(run)));
     json_object_set_new(ret, "engine_whole_tflops_per_gpu", json_real(whole_tflops(run)));
     json_object_set_new(ret, "measured_tflops_per_gpu",

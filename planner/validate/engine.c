@@ -168,6 +168,22 @@ static void adjust_layers(const struct view *v, struct adjusted *ret)
                    bytes_text(other, sizeof other, bytes), bytes_text(own, sizeof own, before));
 }
 
+/* Experts measured alone hold (measured - 4 B x parameters) x tokens here / tokens there; what that
+ * is beyond the count. Not part of the adjusted figure: it tells how much of the rest lies there.
+ */
+static void adjust_experts(const struct view *v, struct adjusted *ret)
+{
+    const struct assumptions *a = v->assume;
+    bool chunked = v->in->choices->primitives.moe == MOE_CHUNKED;
+    double measured = chunked ? a->experts.chunked_bytes : a->experts.plain_bytes;
+    double state = 4.0 * (double)v->stage.layer[0].expert;
+    if (a->experts.tokens <= 0)
+        return;
+    double held = (measured - state) * (double)norm_tokens(v->in) / a->experts.tokens;
+    double counted = (double)engine_experts_bytes(v->in, v->rank->routed_rows);
+    ret->experts_bytes = (int64_t)(held - counted);
+}
+
 /* Who and what is counted, before any rule of an engine. */
 static void adjust_metric(const struct view *v, const struct prediction *prediction,
                           struct adjusted *ret)
@@ -262,6 +278,7 @@ int engine_adjust(const struct prediction *prediction, const struct assumptions 
     adjust_gathered(&v, ret);
     adjust_gradients(&v, ret);
     adjust_layers(&v, ret);
+    adjust_experts(&v, ret);
     adjust_seconds(prediction, ret);
     int64_t sum = (int64_t)ret->peak_bytes;
     for (int i = 0; i < ret->count; i++)

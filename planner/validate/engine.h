@@ -23,6 +23,11 @@ struct assumptions {
     enum units_kept units;     /* FSDP2: gathered units stay where there are several stages */
     enum root_unit root;       /* FSDP2: embedding, head and last norm stay gathered */
     enum dtype unit_gradients; /* FSDP2: of a unit before its reduction */
+    /* A layer's experts measured alone, forward and backward, with their weights and bf16
+     * gradients, on the same expert group. tokens 0: there is no such measurement. */
+    struct {
+        double tokens, plain_bytes, chunked_bytes;
+    } experts;
 };
 
 struct adjustment {
@@ -39,6 +44,7 @@ struct adjusted {
     struct adjustment step[ADJUSTMENTS_MAX];
     uint64_t shared_bytes;         /* the sum: delta nets share the sequence */
     uint64_t whole_bytes;          /* every rank works at the whole sequence in delta nets */
+    int64_t experts_bytes;         /* what experts measured alone hold beyond their part of these */
     double seconds, whole_seconds; /* of a step by engine rankfit; with whole sequences in them */
 };
 

@@ -79,24 +79,41 @@ static const struct kept_table *mixer_table(enum mixer mixer)
     return mixer == MIXER_GQA ? &kept_attention : mixer == MIXER_GDN ? &kept_delta_net : NULL;
 }
 
+/* The fullest moment; table NULL: experts alone. */
+static uint64_t fullest(const struct kept_table *table, const struct residency_shape *shape,
+                        const struct sizes *sizes)
+{
+    uint64_t live[MOMENT_COUNT] = { 0 }, most = 0;
+    if (table)
+        add_table(table, sizes, live);
+    if (shape->chunks.count > 1)
+        add_chunked(shape, live);
+    else
+        add_table(&kept_experts, sizes, live);
+    for (int i = 0; i < MOMENT_COUNT; i++)
+        most = live[i] > most ? live[i] : most;
+    return most;
+}
+
 uint64_t engine_layer_bytes(const struct budget_input *in, enum mixer mixer, uint64_t received,
                             enum delta_share share)
 {
     const struct kept_table *table = mixer_table(mixer);
     struct residency_shape shape;
     struct sizes sizes;
-    uint64_t live[MOMENT_COUNT] = { 0 }, most = 0;
     if (!table)
         return 0;
     working_shape(in, received, &shape);
     working_shape_mixer(in, mixer, &shape);
     sizes_init(&shape, received, share, &sizes);
-    add_table(table, &sizes, live);
-    if (shape.chunks.count > 1)
-        add_chunked(&shape, live);
-    else
-        add_table(&kept_experts, &sizes, live);
-    for (int i = 0; i < MOMENT_COUNT; i++)
-        most = live[i] > most ? live[i] : most;
-    return most;
+    return fullest(table, &shape, &sizes);
+}
+
+uint64_t engine_experts_bytes(const struct budget_input *in, uint64_t received)
+{
+    struct residency_shape shape;
+    struct sizes sizes;
+    working_shape(in, received, &shape);
+    sizes_init(&shape, received, DELTA_SHARED, &sizes);
+    return fullest(NULL, &shape, &sizes);
 }

@@ -19,4 +19,7 @@ enum delta_share {
 uint64_t engine_layer_bytes(const struct budget_input *in, enum mixer mixer, uint64_t received,
                             enum delta_share share);
 
+/* The same of a layer's experts alone, without a mixer and without their state. */
+uint64_t engine_experts_bytes(const struct budget_input *in, uint64_t received);
+
 #endif

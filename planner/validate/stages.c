@@ -162,6 +162,27 @@ static void read_run(const struct node *node, struct stages *ret, struct diag_li
     read_range(node, "tflops", 1, most_tflops, &run->tflops, reterr);
 }
 
+/* A layer's experts measured alone: optional. */
+static void read_experts(const struct node *root, struct stages *ret, struct diag_list *reterr)
+{
+    static const char *const known[] = { "tokens", "plain", "chunked", "because" };
+    struct measured_range plain = { 0 }, chunked = { 0 };
+    const struct node *map = NULL;
+    int64_t tokens = 0;
+    if (node_map(root, "experts_alone", &map, reterr) <= 0)
+        return;
+    (void)node_check_keys(map, known, sizeof known / sizeof *known, reterr);
+    if (node_int(map, "tokens", 1, (int64_t)1 << 40, &tokens, reterr) == 0)
+        diag_error(reterr, map->at, "'tokens' is missing");
+    double unit = unit_bytes(ret);
+    read_range(map, "plain", unit, most_bytes / unit, &plain, reterr);
+    read_range(map, "chunked", unit, most_bytes / unit, &chunked, reterr);
+    ret->experts_because = required_text(map, "because", reterr);
+    ret->assumptions.experts.tokens = (double)tokens;
+    ret->assumptions.experts.plain_bytes = plain.low;
+    ret->assumptions.experts.chunked_bytes = chunked.low;
+}
+
 static int find_run(const struct stages *stages, const struct node *map, const char *key,
                     struct diag_list *reterr)
 {
@@ -207,14 +228,15 @@ static void read_list(const struct node *root, const char *key,
 
 int stages_read(const struct node *root, struct stages *ret, struct diag_list *reterr)
 {
-    static const char *const known[] = { "schema",   "title", "source", "assumptions",
-                                         "readings", "runs",  "steps" };
+    static const char *const known[] = { "schema",   "title",         "source", "assumptions",
+                                         "readings", "experts_alone", "runs",   "steps" };
     int before = reterr->errors;
     memset(ret, 0, sizeof *ret);
     (void)node_check_keys(root, known, sizeof known / sizeof *known, reterr);
     ret->source = required_text(root, "source", reterr);
     read_assumptions(root, ret, reterr);
     read_readings(root, ret, reterr);
+    read_experts(root, ret, reterr);
     read_list(root, "runs", read_run, ret, reterr);
     read_list(root, "steps", read_step, ret, reterr);
     return reterr->errors > before ? -1 : 0;

@@ -45,6 +45,7 @@ struct stages {
     struct open_choice open[STAGE_OPEN_MAX];
     struct assumptions assumptions;
     const char *source;
+    const char *experts_because;            /* NULL: no experts measured alone */
     const char *reading[DELTA_SHARE_COUNT]; /* who shares a sequence in delta nets, and who not */
     bool hold;                              /* every step does */
 };
