@@ -49,16 +49,17 @@ static void tell_faster(struct story *s, const char *key, size_t offset)
 static void tell_wide_ep(struct story *s, int domain)
 {
     const struct layout *l = &s->chosen->choices.layout;
+    int ranks = l->ep * l->etp;
 
-    if (l->ep * l->etp == domain)
-        TELL(s, "one expert group per domain of %d linked GPUs: the all-to-all never leaves it; ",
-             domain);
-    else if (widest_ep(s->space, &s->degrees) == l->ep)
-        TELL(s,
-             "the widest group inside a domain of %d linked GPUs: the all-to-all never leaves it; ",
-             domain);
+    if (s->given)
+        return;
+    if (ranks == domain)
+        SAY(s, "one expert group per domain of %d linked GPUs", domain);
     else
-        TELL(s, "the widest group inside a domain of %d linked GPUs that fits; ", domain);
+        SAY(s, "the widest group inside a domain of %d linked GPUs%s", domain,
+            widest_ep(s->space, &s->degrees) == l->ep ? "" : " that fits");
+    story_tell_used(s, ranks);
+    SAY(s, ": the all-to-all never leaves it; ");
 }
 
 static void tell_ep(struct story *s)
@@ -92,8 +93,11 @@ static void tell_ep(struct story *s)
         TELL(s, "the fastest inside the domain of %d ranks; ", domain);
     SAY(s, "%s%d of %d experts a rank", s->given ? "; " : "", q->model->moe.experts / l->ep,
         q->model->moe.experts);
-    if (s->given && l->ep > 1)
+    if (s->given && l->ep > 1) {
         story_tell_spread(s, l->ep, l->etp);
+        if (inside && gathers_cross_network(s->space))
+            story_tell_used(s, l->ep * l->etp);
+    }
     double rate = inside ? q->hardware->link_bytes_per_second * q->hardware->exchange_efficiency
                          : q->hardware->network_bytes_per_second * q->hardware->network_efficiency;
     if (rate > 0 && s->space->q->gpus > 1)

@@ -92,6 +92,14 @@ bool story_searched(struct story *s)
     return gain > 0;
 }
 
+void story_tell_used(struct story *s, int ranks)
+{
+    int domain = link_domain(s->space);
+
+    if (domain % ranks != 0)
+        SAY(s, ", of which %d take part", domain / ranks * ranks);
+}
+
 struct spread story_spread(const struct story *s, int size, int stride)
 {
     int near = link_domain(s->space) / stride;

@@ -48,6 +48,9 @@ struct spread {
     int near, far;
 };
 struct spread story_spread(const struct story *s, int size, int stride);
+/* ", of which 64 take part": groups of so many consecutive ranks lie in a domain that they do not
+ * divide, such as 64 in 72, only while the others of it are left out. */
+void story_tell_used(struct story *s, int ranks);
 /* "; all 64 in one domain of 72", "; over 8 domains, 8 in each"; nothing where all ranks share one
  * domain. */
 void story_tell_spread(struct story *s, int size, int stride);
