@@ -122,11 +122,11 @@ static bool is_listed(json_t *rank, const char *name)
 static void every_term_of_a_budget(void **state)
 {
     static const char *const terms[] = {
-        "weights",   "master",        "moments",          "gradients",     "checkpoints",
-        "inputs",    "layer_saved",   "layer_working",    "kv_gather",     "gathered_weights",
-        "logits",    "loss_working",  "dispatch_send",    "dispatch_recv", "gathered_gradients",
-        "context",   "communicators", "pipeline_buffers", "modules",       "expert_working",
-        "workspace", "slack",
+        "weights",   "master",        "moments",           "gradients",     "checkpoints",
+        "inputs",    "layer_saved",   "layer_working",     "kv_gather",     "gathered_weights",
+        "logits",    "loss_working",  "dispatch_send",     "dispatch_recv", "gathered_gradients",
+        "context",   "communicators", "pipeline_buffers",  "modules",       "expert_working",
+        "workspace", "slack",         "reference_weights",
     };
     (void)state;
     json_t *budget = case_budget(GPTJ);
@@ -251,7 +251,8 @@ static void ends_of_a_pipeline_carry_more(void **state)
     json_t *plan = case_plan("--model qwen3-1.7b --hardware h100-sxm --gpus 4 --seq 4K "
                              "--global-batch 16 --set model.layers=24 --set model.vocab=152064 "
                              "--set model.tied=false --set pp=4 --set tp=1 --set cp=1 "
-                             "--set recompute=full --set sharding=zero1 --set loss=linear_ce",
+                             "--set recompute=full --set sharding=zero1 --set loss=linear_ce "
+                             "--set loss_tile_tokens=512",
                              "fits");
     double peak[4];
     assert_int_equal(json_array_size(case_ranks(plan)), 4);
