@@ -145,5 +145,16 @@ const struct primitive_info primitive_infos[] = {
     { "offload", "optimizer",
       "master weights and moments live in host memory and are streamed in "
       "buckets" },
+    { "rl", "old",
+      "a forward before the step gives the log-probabilities of the policy as it was" },
+    { "rl", "reference", "a forward of the reference model gives its log-probabilities" },
+    { "rl", "entropy",
+      "those passes and the loss also make the entropy over the whole vocabulary, by tiles" },
+    { "reference_weights", "resident",
+      "the reference model stays on the device, sharded as the policy" },
+    { "reference_weights", "host",
+      "the host holds the reference model; its units pass through room for two" },
+    { "packing", "row", "each piece to a multiple of 2 x cp (of 1 without cp), the row to tp" },
+    { "packing", "piece", "each piece to a multiple of cp x lcm(2, tp) (of tp without cp)" },
 };
 const size_t primitive_info_count = sizeof primitive_infos / sizeof *primitive_infos;

@@ -1,0 +1,174 @@
+/* What a step works on, and the moments beside it, through the command line: first step and resume,
+ * passes of reinforcement learning, budgets of tokens, packed rows. */
+#include "tests/e2e/program.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/near.h"
+
+#define LLAMA "--model llama-3.1-8b --hardware h100-sxm --gpus 8 --seq 8K --micro-batch 2"
+#define SHARDED " --set sharding=fsdp --set fsdp=8 --set recompute=full"
+
+/* Moments are 8 bytes a parameter: 8 x 8,030,261,248 / 8 (padding adds nothing) = 7.48 GiB. */
+static void moments_are_missing_in_the_first_step(void **state)
+{
+    (void)state;
+    json_t *budget = program_json("budget --json " LLAMA SHARDED, 0);
+    json_t *peaks = json_at(budget, "ranks.0.peaks");
+    double steady = number_at(peaks, "steady_bytes");
+    assert_true(steady == number_at(budget, "ranks.0.peak_bytes"));
+    assert_near((steady - number_at(peaks, "first_step_bytes")) / (1024.0 * 1024 * 1024), 7.479,
+                0.001, "GiB");
+    /* gradients 4, weights 2, master 4, moments 8 bytes a parameter, and what runs: on both sides
+     */
+    double idle = number_at(budget, "ranks.0.static_bytes");
+    assert_near(idle, 18 * 8030261248.0 / 8, 1e-9, "B");
+    assert_true(number_at(peaks, "resume_bytes") == number_at(peaks, "save_bytes"));
+    assert_true(number_at(peaks, "resume_bytes") > idle);
+    /* the head: 128,256 x 4,096 and the norm, 525,340,672 elements; slices of eight ranks, rank 0's
+     * once more, and the whole */
+    assert_near(number_at(peaks, "save_host_bytes"), 2 * (525340672.0 / 8 * 9 + 525340672.0), 1e-12,
+                "B");
+    assert_string_equal(json_string_value(json_at(peaks, "binding")), "steady");
+    json_decref(budget);
+}
+
+/* Where a rank's buffers are host memory a save may be what does not fit. */
+static void a_save_may_bind(void **state)
+{
+    struct program_result result;
+    (void)state;
+    program_run("\"$RANKFIT\" plan --json --model tiny-moe --hardware host --gpus 2 --seq 64 --set "
+                "ep=2 --set cp=1 --set sharding=replicated --set model.vocab=262144 --set "
+                "loss_tile_tokens=1 --headroom 0 --set hardware.memory_bytes=1550MB "
+                "| grep '\"binding\"'",
+                &result);
+    if (!strstr(result.out, "save takes "))
+        fail_msg("%s%s", result.out, result.err);
+    program_done(&result);
+}
+
+static double reference_bytes(json_t *budget)
+{
+    return number_at(json_named(json_at(budget, "ranks.0.items"), "reference_weights"), "bytes");
+}
+
+static void passes_of_reinforcement_learning(void **state)
+{
+    (void)state;
+    json_t *plain = program_json("plan --json " LLAMA SHARDED, 0);
+    json_t *plan = program_json(
+        "plan --json " LLAMA SHARDED " --set rl=old,reference,entropy --reserve 20GB", 0);
+    json_t *step = json_at(plan, "recommended.step");
+    double passes = number_at(json_named(json_at(step, "items"), "log_probabilities"), "seconds");
+    /* two forwards beside a step of four (forward, replay, backward twice as long) */
+    double of_step = number_at(plain, "recommended.step.seconds");
+    assert_true(passes > 0.4 * of_step && passes < 0.6 * of_step);
+    assert_true(number_at(plan, "workload.reserve_bytes") == 20e9);
+    assert_near(number_at(plan, "limit_bytes"), number_at(plain, "limit_bytes") - 20e9, 1e-12, "B");
+    double most = number_at(plan, "recommended.ranks.0.peaks.logprob_bytes");
+    assert_true(most > 0 && most < number_at(plan, "recommended.peak_bytes"));
+    json_decref(plain);
+    json_decref(plan);
+    json_t *budget = program_json("budget --json " LLAMA SHARDED " --set rl=reference", 0);
+    assert_near(reference_bytes(budget), 2 * 8030261248.0 / 8, 1e-9, "B");
+    json_decref(budget);
+}
+
+/* 2,048 of prompt and 30,720 of response over cp 4. */
+static void budgets_of_tokens(void **state)
+{
+    struct program_result result;
+    (void)state;
+    json_t *plan = program_json("plan --json --model llama-3.1-8b --hardware h100-sxm --gpus 32 "
+                                "--seq 32K --global-batch 64 --set cp=4 --set tokens_per_gpu=8192",
+                                0);
+    json_t *rows = json_at(plan, "recommended.rows");
+    assert_true(number_at(rows, "tokens_per_micro_batch") == 32768);
+    assert_true(number_at(rows, "micro_batches") == 8);
+    assert_true(number_at(rows, "lost_fraction") == 0);
+    json_decref(plan);
+    program_run("\"$RANKFIT\" plan --model llama-3.1-8b --hardware h100-sxm --gpus 32 --seq 32K "
+                "--set cp=4 --set tokens_per_gpu=8000",
+                &result);
+    assert_int_equal(result.status, 2);
+    assert_non_null(strstr(result.err, "tokens_per_gpu 8000 x cp 4 = 32,000 tokens"));
+    assert_non_null(strstr(result.err, "below 32,768"));
+    program_done(&result);
+}
+
+/* Pieces of 1,000 and 513 over cp 4 and tp 2: 520 for the second, 7 tokens of 1,520 lost. */
+static void packed_rows(void **state)
+{
+    struct program_result result;
+    (void)state;
+    program_run(
+        "set -e; Q='--model llama-3.1-8b --hardware h100-sxm --gpus 8 --seq 1520 --lengths "
+        "1000,513 --set cp=4 --set tp=2'\n"
+        "\"$RANKFIT\" plan $Q -o $TMP/p.yaml >/dev/null\n"
+        "\"$RANKFIT\" budget --json $Q >$TMP/a 2>$TMP/told\n"
+        "\"$RANKFIT\" budget --json $TMP/p.yaml >$TMP/b; cmp $TMP/a $TMP/b\n"
+        "grep -c '7 pad tokens' $TMP/told; printf '513 1000\\n' >$TMP/l.txt\n"
+        "\"$RANKFIT\" budget --json ${Q%1000,513*}$TMP/l.txt${Q#*1000,513} 2>/dev/null | cmp "
+        "- $TMP/a\n"
+        "grep -o '\"pad_tokens\": [0-9]*\\|\"lengths\": \"[0-9,]*\"' $TMP/b",
+        &result);
+    assert_string_equal(result.err,
+                        "--lengths: warning: 7 pad tokens (pieces to a multiple of 8: "
+                        "1000 -> 1000, 513 -> 520) and 0 at the ends of rows: 0.46 % of "
+                        "the throughput is lost on 1,520 tokens\n  hint: fewer ranks of "
+                        "cp pad less; rows that the pieces fill leave less at their "
+                        "ends\n");
+    assert_string_equal(result.out, "1\n\"lengths\": \"1000,513\"\n\"pad_tokens\": 7\n");
+    program_done(&result);
+}
+
+/* An executor that does not run them says which key. */
+static void they_are_not_run(void **state)
+{
+    struct program_result result;
+    (void)state;
+    program_run(
+        "\"$RANKFIT\" run --model tiny-moe --hardware host --gpus 2 --seq 128 --lengths 100 "
+        "--set rl=old",
+        &result);
+    assert_int_equal(result.status, 2);
+    assert_non_null(strstr(result.err, "does not run rl=old"));
+    assert_non_null(strstr(result.err, "does not run packing=row"));
+    program_done(&result);
+}
+
+static void moments_are_explained(void **state)
+{
+    struct program_result result;
+    (void)state;
+    program_run(
+        "\"$RANKFIT\" explain first_step; \"$RANKFIT\" explain logprob; \"$RANKFIT\" explain "
+        "reference_weights; \"$RANKFIT\" explain log_probabilities; \"$RANKFIT\" explain "
+        "token_budget; \"$RANKFIT\" explain packing=row; \"$RANKFIT\" explain entropy",
+        &result);
+    assert_int_equal(result.status, 0);
+    assert_string_equal(result.err, "");
+    program_done(&result);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(moments_are_missing_in_the_first_step),
+        cmocka_unit_test(a_save_may_bind),
+        cmocka_unit_test(passes_of_reinforcement_learning),
+        cmocka_unit_test(budgets_of_tokens),
+        cmocka_unit_test(packed_rows),
+        cmocka_unit_test(they_are_not_run),
+        cmocka_unit_test(moments_are_explained),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
