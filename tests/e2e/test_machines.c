@@ -367,8 +367,15 @@ static void no_length_holds_667e9(void **state)
     }
 }
 
-/* On the device 4 bytes a parameter; on the host 12, and the inputs of 40 layers, within a rank's
- * eighth of 2 TB. */
+/* Of every token of the sequence: latents, bf16, and their gradients, fp32; 8 of 64 heads at a time
+ * keys of 128 + 64 and, once more without the 64, with values of 128, and the gradients of both. */
+static double expanded_bytes(void)
+{
+    return 2 * 576 + 4 * 576 + 2 * 8 * 2 * (192 + 128 + 128);
+}
+
+/* On the device 4 bytes a parameter and two slots of 100 x 2^20 parameters' master weights and
+ * moments; on the host 12 bytes, and the inputs of 40 layers, within a rank's eighth of 2 TB. */
 static void offload_holds_667e9(void **state)
 {
     (void)state;
@@ -379,6 +386,9 @@ static void offload_holds_667e9(void **state)
     assert_true(strcmp(json_string_value(json_at(document, "verdict")), "does_not_fit") != 0);
     assert_live(document, "weights", 2 * share, PADDED);
     assert_live(document, "gradients", 2 * share, PADDED);
+    assert_live(document, "master", 2 * 4 * 104857600.0, 0);
+    assert_live(document, "moments", 2 * 8 * 104857600.0, 0);
+    assert_most(document, "kv_gather", expanded_bytes() * 1048576, 0);
     assert_near(number_at(document, "recommended.ranks.0.host_bytes"), host, PADDED, "B");
     assert_true(host < 2e12 / 8);
     json_decref(document);
