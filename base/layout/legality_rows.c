@@ -45,6 +45,17 @@ static uint64_t least_budget(const struct legality_input *in)
     return rows_padded((padded + cp - 1) / cp, parts);
 }
 
+/* The smallest cp from `least` on that the GPUs allow beside tp and pp; 0: none. */
+static int64_t next_cp(const struct legality_input *in, uint64_t least)
+{
+    const struct layout *l = &in->choices->layout;
+    int64_t rest = in->gpus / (l->tp * l->pp);
+    for (int64_t cp = (int64_t)least; cp <= rest; cp++)
+        if (in->gpus % (cp * l->tp * l->pp) == 0)
+            return cp;
+    return 0;
+}
+
 int legality_token_budget(const struct legality_input *in, struct diag_list *reterr)
 {
     uint64_t budget = in->choices->primitives.tokens_per_gpu, cp = (uint64_t)in->choices->layout.cp;
@@ -63,8 +74,12 @@ int legality_token_budget(const struct legality_input *in, struct diag_list *ret
                "below %s, the longest prompt and response",
                budget, cp, units_format_count(have, sizeof have, row),
                units_format_count(needed, sizeof needed, need));
-    diag_hint(reterr, "tokens_per_gpu=%" PRIu64 " holds it, or cp of at least %" PRIu64,
-              least_budget(in), (need + budget - 1) / budget);
+    int64_t wider = next_cp(in, (need + budget - 1) / budget);
+    if (wider > 0)
+        diag_hint(reterr, "tokens_per_gpu=%" PRIu64 " holds it, or cp=%" PRId64, least_budget(in),
+                  wider);
+    else
+        diag_hint(reterr, "tokens_per_gpu=%" PRIu64 " holds it", least_budget(in));
     return 1;
 }
 

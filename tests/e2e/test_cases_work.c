@@ -249,6 +249,45 @@ static void model_cards_are_read_right(void **state)
     json_decref(v3);
 }
 
+#define PACKED                                                                                     \
+    "--model qwen3-8b --hardware h100-sxm --gpus 8 --seq 1520 --set cp=4 --set tp=2 --set pp=1 "   \
+    "--lengths 1000,513 "
+
+/* hiyouga/LlamaFactory#10108, NVIDIA-NeMo/RL#2110, #3563, NVIDIA/TransformerEngine#1930: packed
+ * pieces of odd lengths over zig-zag ranks. To multiples of 2 x 4 = 8: 1,000 and 520, 7 tokens of
+ * padding in a row of 1,520, which tp 2 divides: 7 / 1,520 of what is computed teaches nothing. */
+static void pieces_of_odd_lengths(void **state)
+{
+    (void)state;
+    json_t *plan = case_plan(PACKED "--set packing=row", "fits");
+    json_t *rows = json_at(plan, "recommended.rows");
+    assert_int_equal(number_at(rows, "piece_multiple"), 8);
+    assert_int_equal(number_at(rows, "padded_tokens"), 1000 + 520);
+    assert_int_equal(number_at(rows, "pad_tokens"), 7);
+    assert_near(number_at(rows, "lost_fraction"), 7.0 / 1520, 1e-9, "");
+    assert_true(case_warns(plan, "513 -> 520"));
+    assert_true(case_warns(plan, "0.46 % of the throughput"));
+    json_decref(plan);
+}
+
+#define ROLLOUT                                                                                    \
+    "--model qwen3-8b --hardware h100-sxm --gpus 8 --seq 32K --set cp=4 --set tp=1 --set pp=1 "
+
+/* verl-project/verl#3415, #571, #453: a budget of tokens a GPU is of a rank, so 4 context ranks
+ * hold four times as many: 8,192 x 4 = 32,768 holds a prompt of 2,048 and a response of 30,720;
+ * 8,000 x 4 = 32,000 does not. The next context width that 8 GPUs allow is 8. */
+static void tokens_a_gpu_times_context_ranks(void **state)
+{
+    (void)state;
+    json_t *plan = case_plan(ROLLOUT "--set tokens_per_gpu=8192", "fits");
+    json_t *rows = json_at(plan, "recommended.rows");
+    assert_int_equal(number_at(rows, "tokens_per_micro_batch"), 2048 + 30720);
+    json_decref(plan);
+    case_refused(
+        ROLLOUT "--set tokens_per_gpu=8000",
+        SAYS("8000 x cp 4 = 32,000 tokens", "below 32,768", "tokens_per_gpu=8192", "or cp=8"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +295,8 @@ int main(void)
         cmocka_unit_test(the_fullest_rank_paces_all),
         cmocka_unit_test(half_of_the_published_speed),
         cmocka_unit_test(the_routers_balance_loss),
+        cmocka_unit_test(pieces_of_odd_lengths),
+        cmocka_unit_test(tokens_a_gpu_times_context_ranks),
         cmocka_unit_test(one_answer_with_reasons_and_runners_up),
         cmocka_unit_test(what_one_node_more_buys),
         cmocka_unit_test(model_cards_are_read_right),
