@@ -42,26 +42,38 @@ static void options_of(const struct options *options, struct search_options *ret
     };
 }
 
+/* The derived layout first: what fits is no slower than it. */
+static void derive_first(struct quest *quest)
+{
+    const struct candidate *derived = &quest->derived.recommended;
+    struct diag_list ignored = { .count = 0 };
+    if (derive(&quest->subject->question, &quest->derived, &ignored) != 0)
+        return;
+    quest->report.derived = derived;
+    if (derived->verdict == VERDICT_FITS && !quest->options.front)
+        quest->options.worth_seconds = derived->time.seconds * (1 + 1e-9);
+}
+
 /* The derived layout against the best of what derivation chooses from: the rest is policy. */
 static int judge_derivation(struct quest *quest, struct diag_list *reterr)
 {
     struct search_options options = { .threads = quest->options.threads };
-    struct search_result *best = calloc(1, sizeof *best);
-    const struct candidate *derived = &quest->derived.recommended;
-    struct diag_list ignored = { .count = 0 };
+    const struct candidate *derived = quest->report.derived;
+    struct search_result *best;
     struct question q;
-    quest->report.derived_over_best = -1;
+    if (!derived)
+        return 0;
+    question_fix_policy(&quest->subject->question, derived, &q);
+    policy_format(&quest->subject->question, derived, quest->report.policy,
+                  sizeof quest->report.policy);
+    if (derived->verdict == VERDICT_DOES_NOT_FIT)
+        return 0;
+    best = calloc(1, sizeof *best);
     if (!best)
         return diag_error(reterr, (struct pos){ 0 }, "out of memory");
-    if (derive(&quest->subject->question, &quest->derived, &ignored) == 0) {
-        quest->report.derived = derived;
-        question_fix_policy(&quest->subject->question, derived, &q);
-        policy_format(&quest->subject->question, derived, quest->report.policy,
-                      sizeof quest->report.policy);
-        if (derived->verdict != VERDICT_DOES_NOT_FIT &&
-            search_run(&q, &options, best, reterr) == 0 && best->any)
-            quest->report.derived_over_best = best->best.time.seconds / derived->time.seconds;
-    }
+    options.worth_seconds = quest->options.worth_seconds;
+    if (search_run(&q, &options, best, reterr) == 0 && best->any)
+        quest->report.derived_over_best = best->best.time.seconds / derived->time.seconds;
     free(best);
     return 0;
 }
@@ -72,9 +84,12 @@ static int run(struct quest *quest, struct diag_list *reterr)
     bool worlds = looks_at_worlds(quest->options.objective);
     struct progress progress;
     int rc;
+    quest->report.derived_over_best = -1;
     progress_start(&progress, "searching");
     quest->options.progress = progress_tell;
     quest->options.context = &progress;
+    if (!worlds)
+        derive_first(quest);
     rc = worlds ? search_worlds(question, &quest->options, &quest->result, reterr)
                 : search_run(question, &quest->options, &quest->result, reterr);
     if (rc == 0 && !worlds && quest->result.any)

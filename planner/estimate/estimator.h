@@ -24,8 +24,20 @@ void estimator_peaks(struct estimator *estimator, const struct choices *choices,
  * one for any recompute, else one that falls with every further layer that is. */
 uint64_t estimator_floor(struct estimator *estimator, const struct choices *choices);
 
+/* The same for whatever loss; for whatever sharding, shard widths and offload too, of choices whose
+ * state is sharded over all ranks there are and offloaded where that is open. */
+uint64_t estimator_state_floor(struct estimator *estimator, const struct choices *choices);
+uint64_t estimator_body_floor(struct estimator *estimator, const struct choices *choices);
+/* Of a plain schedule one for any chunks too; of a cap one for any that keeps more rows. */
+uint64_t estimator_saved_floor(struct estimator *estimator, const struct choices *choices);
+
 /* Seconds that no sharding, loss, recompute, offload and nothing gathered ahead can take off. */
 double estimator_least_seconds(struct estimator *estimator, const struct choices *choices);
+/* The same, recompute as chosen: what more recompute cannot take off. */
+double estimator_layer_seconds(struct estimator *estimator, const struct choices *choices);
+
+/* The same of a plain schedule, its rows moved by SMs, for any chunks, cap and copy engines. */
+double estimator_relaxed_seconds(struct estimator *estimator, const struct choices *choices);
 
 /* Items, seconds, bubble and exposed communication as step_time_compute finds them; tokens per
  * second too; nothing of FLOPs, and nothing of what hides a gather. */

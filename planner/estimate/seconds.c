@@ -61,9 +61,15 @@ void stage_sums_of(const struct estimator *e, const struct units *units,
     }
 }
 
-/* A layer that keeps everything: what a replay adds is left out, and what a gather leaves exposed.
- */
-double stage_least_seconds(struct estimator *e, struct body *body, const struct stage_spots *stage)
+/* A pass with a share of its exchanges. */
+static double seconds_with(const struct pass *pass, double exchange)
+{
+    return pass_seconds(pass) - (1 - exchange) * pass->item[TIME_EXPOSED_EXCHANGE];
+}
+
+/* Without what a gather leaves exposed; of layers that are replayed, what that adds, or not. */
+double stage_layer_seconds(struct estimator *e, struct body *body, const struct stage_spots *stage,
+                           bool replays, double exchange)
 {
     const struct model *m = e->in.model;
     enum dtype dtype = e->in.choices->primitives.grad_dtype;
@@ -74,7 +80,10 @@ double stage_least_seconds(struct estimator *e, struct body *body, const struct 
         int layer = e->classes.layer[c];
         const struct kind_seconds *kind =
             &body->seconds[dtype][m->layer_mixer[layer]][m->layer_ffn[layer]];
-        seconds += stage->classes[c] * pass_seconds(&kind->layer[0]);
+        int kept = replays ? stage->kept[c] : stage->classes[c];
+        seconds += kept * seconds_with(&kind->layer[0], exchange);
+        if (kept < stage->classes[c])
+            seconds += (stage->classes[c] - kept) * seconds_with(&kind->layer[1], exchange);
     }
     return seconds;
 }

@@ -111,7 +111,8 @@ void stage_peak_find(const struct stage_parts *parts, int rows, struct stage_pea
 /* seconds.c - what step_time.c has of the model's layers, from what is shared. */
 void shared_terms(struct estimator *e, struct body *body, const struct units *units,
                   const struct loss_shared *loss, struct step_terms *ret);
-double stage_least_seconds(struct estimator *e, struct body *body, const struct stage_spots *stage);
+double stage_layer_seconds(struct estimator *e, struct body *body, const struct stage_spots *stage,
+                           bool replays, double exchange);
 void stage_sums_of(const struct estimator *e, const struct units *units,
                    const struct stage_spots *stage, struct stage_sums *ret);
 

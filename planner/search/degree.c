@@ -45,7 +45,9 @@ int space_degree_values(const struct space *space, enum degree degree, const str
 
     switch (degree) {
     case DEGREE_TP:
-        return space->open_tp ? divisors(gpus, gpus, true, ret) : only(space->fixed.tp, ret);
+        if (!space->open_tp)
+            return only(space->fixed.tp, ret);
+        return divisors(gpus, gpus, !space->every_divisor, ret);
     case DEGREE_PP:
         if (!space->open_pp)
             return only(space->fixed.pp, ret);
@@ -61,7 +63,7 @@ int space_degree_values(const struct space *space, enum degree degree, const str
     case DEGREE_ETP:
         if (!space->open_etp || !space->has_moe)
             return only(space->open_etp ? 1 : space->fixed.etp, ret);
-        return divisors(left_of_world(space, o->pp * o->ep), gpus, true, ret);
+        return divisors(left_of_world(space, o->pp * o->ep), gpus, !space->every_divisor, ret);
     case DEGREE_FSDP:
         if (!space->open_fsdp)
             return only(space->fixed.fsdp, ret);
@@ -86,15 +88,16 @@ int space_vpp_values(const struct space *space, const struct degrees *o, int *re
     return divisors(layers, layers, false, ret);
 }
 
-/* Powers of two of sequences that one data-parallel rank has. */
+/* Divisors of the sequences that one data-parallel rank has. */
 int space_micro_batch_values(const struct space *space, const struct degrees *o, int *ret)
 {
-    int64_t dp = left_of_world(space, o->tp * o->pp * o->cp);
+    int64_t dp = left_of_world(space, o->tp * o->pp * o->cp), rest = space->global_batch / dp;
     int count = 0;
 
     if (!space->open_micro_batch)
         return only(space->micro_batch, ret);
-    for (int64_t size = 1; size <= 65536 && size * dp <= space->global_batch; size *= 2)
-        ret[count++] = (int)size;
+    for (int size = 1; size <= 65536 && size <= rest && count < SPACE_MAX_DIVISORS; size++)
+        if (rest % size == 0)
+            ret[count++] = size;
     return count > 0 ? count : only(1, ret);
 }

@@ -7,6 +7,7 @@
 #include "planner/search/front.h"
 #include "planner/search/search.h"
 #include "planner/search/space.h"
+#include "planner/search/variant.h"
 
 #include <stdatomic.h>
 
@@ -38,12 +39,42 @@ struct worker {
     uint64_t layouts, legal, judged;
 };
 
+/* worker.c */
 int worker_init(struct worker *worker, const struct space *space, struct shared_search *shared);
 void worker_done(struct worker *worker);
-
-/* tp, pp, cp, ep, etp are given. */
-void worker_search(struct worker *worker, uint64_t unit, const struct degrees *degrees);
-
 bool score_better(const struct score *a, const struct score *b);
+/* Whether nothing that takes `seconds` and `bytes`, or more of both, is of interest. */
+bool worker_is_hopeless(const struct worker *worker, double seconds, uint64_t bytes);
+/* A peak above this is of no interest. */
+uint64_t worker_most_bytes(const struct worker *worker);
+/* Judges one layout; true when it is as wanted. */
+bool worker_judge(struct worker *worker, const struct choices *choices, double seconds);
+
+/* body.c - everything of one factorization: tp, pp, cp, ep, etp are given. */
+void worker_search(struct worker *worker, uint64_t unit, const struct degrees *degrees);
+/* Its leanest layouts alone, which set a bound for what comes after. */
+void worker_probe(struct worker *worker, uint64_t unit, const struct degrees *degrees);
+
+/* family.c - one sharding, width, offload and loss: recompute, tiles, what runs ahead. */
+struct family {
+    struct degrees degrees;
+    struct settings settings; /* all but recompute, ahead, tile */
+    struct choices choices;   /* of the member that is looked at */
+    struct variants variants;
+    struct knob tiles, levels;
+};
+void family_search(struct worker *worker, struct family *family);
+/* Its leanest member alone. */
+void family_probe(struct worker *worker, struct family *family);
+
+/* Lists of a family's members: tiles of its loss, the fastest first; levels of what runs ahead
+ * that its sharding tells apart. */
+struct knob family_tiles(const struct space *space, const struct layout *layout, enum loss loss);
+struct knob family_levels(const struct space *space, enum sharding sharding);
+
+/* The first variant whose floor is at most `most`; floors fall from variant to variant. */
+typedef uint64_t floor_of_choices(struct estimator *estimator, const struct choices *choices);
+int first_variant(struct worker *worker, const struct variants *variants, int from,
+                  struct choices *choices, floor_of_choices *floor, uint64_t most);
 
 #endif

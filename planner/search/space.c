@@ -1,4 +1,5 @@
 #include "planner/search/space.h"
+#include "base/checked.h"
 #include "base/layout/legality.h"
 
 #include <string.h>
@@ -68,6 +69,9 @@ static void note_knobs(struct space *space)
         space->loss = (struct knob){ .count = 1, .values = { LOSS_RING_DTP } };
     else if (!choice_is_fixed(fixed, "loss") && base->vocab_strip > 0)
         space->loss = (struct knob){ .count = 1, .values = { LOSS_LINEAR_CE } };
+    space->context = (struct knob){ .count = 1, .values = { CONTEXT_ALLGATHER_KV } };
+    space->exchange = (struct knob){ .count = 1, .values = { (int)base->exchange } };
+    space->capped = (struct knob){ .count = 1, .values = { false } };
     note_ahead(space);
     note_chunks(space);
 }
@@ -103,6 +107,8 @@ static void note_degrees(struct space *space)
     space->open_offload = !choice_is_fixed(fixed, "offload");
     space->open_context = !choice_is_fixed(fixed, "context");
     space->open_linear_context = !choice_is_fixed(fixed, "linear_context");
+    space->open_exchange = !choice_is_fixed(fixed, "exchange");
+    space->open_cap = !choice_is_fixed(fixed, "moe_cap_tokens");
     if (space->open_pp && !space->open_stages) {
         space->open_pp = false;
         space->fixed.pp = count_stages(&fixed->values.layout);
@@ -127,10 +133,56 @@ void space_init(struct space *space, const struct question *q)
         space_restrict_to_host(space);
 }
 
+static void knob_add(struct knob *knob, int value)
+{
+    if (knob->count < SPACE_MAX_VALUES)
+        knob->values[knob->count++] = value;
+}
+
+/* More chunks, and chunks under a cap. The steps widen: a chunk more matters less. */
+static void open_chunks(struct space *space)
+{
+    static const int more[] = { 5, 6, 8, 12, 16 };
+    const struct fixed_choices *fixed = &space->q->fixed;
+    bool chunked = space->has_moe && (space->open_moe || space->base.moe != MOE_PLAIN);
+
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        if (chunked && !choice_is_fixed(fixed, "moe_chunks"))
+            knob_add(&space->chunks, more[i]);
+    if (chunked && space->open_cap && space->open_moe)
+        knob_add(&space->capped, true);
+    else if (chunked && space->open_cap && space->base.moe == MOE_CAPPED)
+        space->capped.values[0] = true;
+}
+
+/* What can be planned beside what derivation chooses from; the host's part is all derivation's. */
+static void open_kinds(struct space *space)
+{
+    const struct fixed_choices *fixed = &space->q->fixed;
+
+    if (!choice_is_fixed(fixed, "sharding"))
+        space->sharding = (struct knob){ .count = 4,
+                                         .values = { SHARDING_REPLICATED, SHARDING_ZERO1,
+                                                     SHARDING_ZERO2, SHARDING_FSDP } };
+    if (!choice_is_fixed(fixed, "loss") && space->base.vocab_group <= 1 &&
+        space->base.vocab_strip == 0 && space->open_vocab_group)
+        knob_add(&space->loss, LOSS_RING_DTP);
+    for (int c = CONTEXT_ULYSSES; space->open_context && c < CONTEXT_COUNT; c++)
+        knob_add(&space->context, c);
+    if (space->open_exchange && space->has_moe)
+        knob_add(&space->exchange, EXCHANGE_COPY);
+    if (space->open_prefetch && space->open_streams)
+        knob_add(&space->ahead, AHEAD_REDUCES);
+    open_chunks(space);
+}
+
 void space_open(struct space *space, bool everything)
 {
     const struct fixed_choices *fixed = &space->q->fixed;
     space->open_micro_batch = everything && !choice_is_fixed(fixed, "micro_batch");
+    space->every_divisor = everything;
+    if (everything && !space->q->hardware->host)
+        open_kinds(space);
     if (everything)
         return;
     space->open_offload = false;
@@ -206,6 +258,33 @@ struct knob space_linear_contexts(const struct space *space, int cp)
     return knob;
 }
 
+struct knob space_contexts(const struct space *space, int cp)
+{
+    if (cp > 1 && space->has_softmax && space->open_context)
+        return space->context;
+    return (struct knob){ .count = 1, .values = { CONTEXT_NONE } };
+}
+
+struct knob space_exchanges(const struct space *space, int ep)
+{
+    if (ep > 1)
+        return space->exchange;
+    return (struct knob){ .count = 1, .values = { (int)space->base.exchange } };
+}
+
+int space_vocab_groups(const struct space *space, const struct layout *layout, int *ret)
+{
+    int dp = layout_dp(layout), count = 0;
+
+    if (!space->open_vocab_group)
+        ret[count++] = space->base.vocab_group;
+    for (int group = dp; space->open_vocab_group && group > 1 && count < SPACE_MAX_DIVISORS;
+         group--)
+        if (dp % group == 0 && space->q->model->vocab % group == 0)
+            ret[count++] = group;
+    return count;
+}
+
 static int at_least_one(int value)
 {
     return value > 0 ? value : 1;
@@ -265,8 +344,52 @@ uint64_t space_host_room(const struct space *space)
     return question_host_room(space->q);
 }
 
-static void complete_primitives(const struct space *space, const struct degrees *d,
-                                const struct settings *settings, struct choices *ret)
+/* Tokens that a rank routes, in so many chunks one after another; a larger cap makes as many. */
+static uint64_t cap_tokens(const struct space *space, const struct layout *l, int chunks)
+{
+    uint64_t tokens = layout_local_tokens(l, space->q->seq_tokens) / (uint64_t)at_least_one(l->tp);
+    return div_up(tokens > 0 ? tokens : 1, (uint64_t)at_least_one(chunks));
+}
+
+static void complete_experts(const struct space *space, const struct settings *settings,
+                             struct choices *ret)
+{
+    struct primitives *p = &ret->primitives;
+
+    p->moe_chunks = settings->chunks;
+    if (space->open_moe)
+        p->moe = settings->chunks > 1 ? MOE_CHUNKED : MOE_PLAIN;
+    if (settings->capped && settings->chunks > 1) {
+        p->moe = MOE_CAPPED;
+        p->moe_cap_tokens = cap_tokens(space, &ret->layout, settings->chunks);
+    }
+    if (space->open_exchange)
+        p->exchange = settings->exchange;
+}
+
+static void complete_context(const struct space *space, const struct degrees *d,
+                             const struct settings *settings, struct primitives *p)
+{
+    enum context softmax =
+        settings->context != CONTEXT_NONE ? settings->context : CONTEXT_ALLGATHER_KV;
+
+    if (space->open_context)
+        p->context = d->cp > 1 && space->has_softmax ? softmax : CONTEXT_NONE;
+    if (space->open_linear_context)
+        p->linear_context =
+            d->cp > 1 && space->has_linear ? settings->linear_context : LINEAR_CONTEXT_NONE;
+}
+
+void space_set_ahead(const struct space *space, enum ahead ahead, struct primitives *p)
+{
+    if (space->open_prefetch)
+        p->prefetch_units = ahead == AHEAD_GATHERS || ahead == AHEAD_BOTH;
+    if (space->open_streams)
+        p->comm_streams = ahead == AHEAD_BOTH || ahead == AHEAD_REDUCES ? 2 : 1;
+}
+
+void space_complete_primitives(const struct space *space, const struct degrees *d,
+                               const struct settings *settings, struct choices *ret)
 {
     struct primitives *p = &ret->primitives;
 
@@ -274,7 +397,8 @@ static void complete_primitives(const struct space *space, const struct degrees 
     p->sharding = settings->sharding;
     p->recompute = settings->recompute;
     p->loss = settings->loss;
-    p->moe_chunks = settings->chunks;
+    complete_experts(space, settings, ret);
+    complete_context(space, d, settings, p);
     if (space->open_recompute_layers && p->recompute == RECOMPUTE_FULL &&
         settings->recompute_layers > 0)
         p->recompute_layers = settings->recompute_layers;
@@ -282,19 +406,10 @@ static void complete_primitives(const struct space *space, const struct degrees 
         p->offload = settings->offload;
     if (space->open_tile && settings->tile > 0)
         p->loss_tile_tokens = settings->tile;
-    if (space->open_moe)
-        p->moe = settings->chunks > 1 ? MOE_CHUNKED : MOE_PLAIN;
-    if (space->open_prefetch)
-        p->prefetch_units = settings->ahead > AHEAD_NOTHING;
-    if (space->open_streams)
-        p->comm_streams = settings->ahead == AHEAD_BOTH ? 2 : 1;
-    if (space->open_context)
-        p->context = d->cp > 1 && space->has_softmax ? CONTEXT_ALLGATHER_KV : CONTEXT_NONE;
-    if (space->open_linear_context)
-        p->linear_context =
-            d->cp > 1 && space->has_linear ? settings->linear_context : LINEAR_CONTEXT_NONE;
+    space_set_ahead(space, settings->ahead, p);
     if (space->open_vocab_group && p->loss == LOSS_RING_DTP)
-        p->vocab_group = ring_group(space, &ret->layout);
+        p->vocab_group =
+            settings->vocab_group > 0 ? settings->vocab_group : ring_group(space, &ret->layout);
     if (space->open_host_bytes && (p->offload & OFFLOAD_CHECKPOINTS) != 0)
         p->sco_host_bytes = host_budget(space->q->hardware);
 }
@@ -303,7 +418,7 @@ void space_complete(const struct space *space, const struct degrees *degrees,
                     const struct settings *settings, struct choices *ret)
 {
     complete_layout(space, degrees, &ret->layout);
-    complete_primitives(space, degrees, settings, ret);
+    space_complete_primitives(space, degrees, settings, ret);
 }
 
 bool space_is_legal(const struct space *space, const struct choices *choices)

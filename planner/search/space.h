@@ -27,10 +27,14 @@ struct space {
     bool open_context, open_linear_context, open_moe, open_vocab_group, open_host_bytes;
     bool open_prefetch, open_streams, open_tile;
     bool open_vpp, open_micro_batch, open_stages, open_recompute_layers, open_offload;
+    bool open_exchange, open_cap;
     bool full_widths_only;  /* shard over all ranks there are; set by who wants fewer layouts */
+    bool every_divisor;     /* of tensor splits and micro-batches, not powers of two alone */
     struct primitives base; /* defaults with the fixed choices on top */
     struct layout fixed;    /* meaningful where not open */
     struct knob sharding, recompute, loss, chunks, ahead;
+    struct knob context; /* of softmax attention where cp > 1 */
+    struct knob exchange, capped;
     long layouts, legal, fitting;
 };
 
@@ -41,11 +45,12 @@ struct degrees {
 };
 
 /* What runs beside a unit's computation: gathers of the next unit, and reduce-scatters of the one
- * before on a stream of their own. Each level holds more than the one below and takes no longer. */
-enum ahead { AHEAD_NOTHING, AHEAD_GATHERS, AHEAD_BOTH };
+ * before on a stream of their own. Each of the first three holds more than the one below and takes
+ * no longer; what only reduces on a stream of its own lies between. */
+enum ahead { AHEAD_NOTHING, AHEAD_GATHERS, AHEAD_BOTH, AHEAD_REDUCES };
 
-/* One point of the primitives' product. Zero in the last three: as fixed, or their defaults (all
- * layers, nothing, 512 tokens). */
+/* One point of the primitives' product. Zero in the last ones: as fixed, or their defaults (all
+ * layers, nothing, 512 tokens, gathered keys, SMs, no cap, a group inside the domain). */
 struct settings {
     enum sharding sharding;
     enum recompute recompute;
@@ -56,11 +61,16 @@ struct settings {
     int recompute_layers;               /* under full recompute: of the first so many */
     unsigned offload;
     int tile;
+    enum context context; /* used where cp > 1 */
+    enum exchange exchange;
+    bool capped;     /* chunks one after another, of as few tokens as make so many of them */
+    int vocab_group; /* under ring_dtp */
 };
 
 void space_init(struct space *space, const struct question *q);
 
-/* With what derivation leaves alone: micro-batches, interleaving, offload; or without. */
+/* With what derivation leaves alone: micro-batches, interleaving, offload, every kind of context,
+ * exchange, sharding and loss that can be planned; or without. */
 void space_open(struct space *space, bool everything);
 
 /* Degrees 1 everywhere but where fixed. */
@@ -73,8 +83,14 @@ struct settings space_leanest(const struct space *space);
 /* The settings that complete to these choices. */
 struct settings settings_of(const struct choices *choices);
 
-/* Values of linear_context for a cp; at least one. */
+/* Values of linear_context and context for a cp, of exchange for an ep; at least one. */
 struct knob space_linear_contexts(const struct space *space, int cp);
+struct knob space_contexts(const struct space *space, int cp);
+struct knob space_exchanges(const struct space *space, int ep);
+
+/* Groups of ranks that may share the vocabulary under ring_dtp: as fixed, or what divides dp and
+ * the vocabulary, largest first. ret: SPACE_MAX_DIVISORS entries; none is no error. */
+int space_vocab_groups(const struct space *space, const struct layout *layout, int *ret);
 
 /* Legal or not, the values of one degree given those outside it, ascending: the fixed one, or the
  * divisors of what is left of the world (powers of two for tp and etp). ret: SPACE_MAX_DIVISORS
@@ -89,6 +105,12 @@ int space_degree_values(const struct space *space, enum degree degree, const str
  * legality table can name the fault. */
 void space_complete(const struct space *space, const struct degrees *degrees,
                     const struct settings *settings, struct choices *ret);
+
+/* Of complete choices what runs ahead alone. */
+void space_set_ahead(const struct space *space, enum ahead ahead, struct primitives *ret);
+/* Of complete choices everything but the layout. */
+void space_complete_primitives(const struct space *space, const struct degrees *degrees,
+                               const struct settings *settings, struct choices *ret);
 
 /* Takes from every open choice what the host backend does not run. */
 void space_restrict_to_host(struct space *space);

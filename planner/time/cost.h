@@ -158,6 +158,9 @@ double logprob_head_seconds(const struct budget_input *in, const struct machine 
 void exposed_cost(const struct budget_input *in, uint64_t received, enum mixer mixer, enum ffn ffn,
                   struct layer_cost *cost);
 
+/* Of a plain schedule's exchange on SMs, what chunks and copy engines leave exposed at least. */
+double least_exchange_share(const struct hardware *h);
+
 /* a / b, or 0 where a machine does not say b. */
 static inline double over(double a, double b)
 {

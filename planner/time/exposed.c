@@ -22,6 +22,16 @@ static double hidden_share(const struct budget_input *in)
     return copies && h->copy_exchange_overlap > 0 ? h->copy_exchange_overlap : h->exchange_overlap;
 }
 
+/* At the better rate, hidden as far as any chunks can. */
+double least_exchange_share(const struct hardware *h)
+{
+    double hidden = h->exchange_overlap, rate = 1;
+    hidden = h->copy_exchange_overlap > hidden ? h->copy_exchange_overlap : hidden;
+    if (h->copy_exchange_efficiency > h->exchange_efficiency)
+        rate = over(h->exchange_efficiency, h->copy_exchange_efficiency);
+    return hidden < 1 ? (1 - hidden) * rate : 0;
+}
+
 /* Two exchanges a pass of R x H x 2 bytes, one in a replay. Chunks hide a share of the shorter of
  * exchange and expert matmul; the first dispatch and the last return have nothing to hide behind.
  */

@@ -1,0 +1,354 @@
+/* body.c - the layouts of one factorization, from what shapes its layers inwards: micro-batch,
+ * interleaving, contexts, exchange and chunks make a body; sharding and its widths, offload and
+ * loss make its families. Skipped are
+ * - shard widths where nothing is sharded, exchanges where ep is 1;
+ * - a body that needs too much whatever its families are: the state over all ranks there are,
+ *   optimizer and checkpoints on the host, nothing gathered, no communicator, no loss;
+ * - a body whose layers alone take longer than the best: without any collective of state, and with
+ *   as many of them recomputed as that floor asks for;
+ * - likewise one sharding and its widths, with its own state, gathered units and communicators. */
+#include "planner/search/family.h"
+
+struct body {
+    struct degrees degrees;
+    struct settings settings; /* of the layers */
+    struct variants variants; /* of any offload */
+    int first;                /* variant: no family keeps more layers */
+};
+
+static unsigned offload_most(const struct space *space)
+{
+    return space->open_offload ? OFFLOAD_CHECKPOINTS | OFFLOAD_OPTIMIZER : 0;
+}
+
+/* Families of one sharding and its widths: offloads x losses. */
+static void each_family(struct worker *w, struct family *f,
+                        void (*visit)(struct worker *, struct family *))
+{
+    const struct space *space = &w->space;
+    int groups[SPACE_MAX_DIVISORS];
+    struct choices choices;
+    space_complete(space, &f->degrees, &f->settings, &choices);
+    int group_count = space_vocab_groups(space, &choices.layout, groups);
+    for (unsigned offload = 0; offload <= offload_most(space); offload++)
+        for (int l = 0; l < space->loss.count; l++) {
+            f->settings.offload = offload;
+            f->settings.loss = (enum loss)space->loss.values[l];
+            bool ring = f->settings.loss == LOSS_RING_DTP;
+            for (int g = 0; g < (ring ? group_count : 1); g++) {
+                f->settings.vocab_group = ring ? groups[g] : 0;
+                visit(w, f);
+            }
+        }
+}
+
+/* The settings of which nothing holds less but for the sharding and what belongs to it. */
+static void leanest(const struct worker *w, const struct body *body, enum sharding sharding,
+                    struct settings *ret)
+{
+    *ret = body->settings;
+    ret->sharding = sharding;
+    ret->recompute = RECOMPUTE_FULL;
+    ret->loss = (enum loss)w->space.loss.values[w->space.loss.count > 1 ? 1 : 0];
+    ret->ahead = AHEAD_NOTHING;
+    ret->offload = offload_most(&w->space);
+}
+
+static bool widths_are_hopeless(struct worker *w, const struct body *body, const struct family *f)
+{
+    struct settings settings;
+    struct choices choices;
+    if (w->shared->skip_nothing)
+        return false;
+    leanest(w, body, f->settings.sharding, &settings);
+    space_complete(&w->space, &f->degrees, &settings, &choices);
+    int first = first_variant(w, &body->variants, body->first, &choices, estimator_state_floor,
+                              worker_most_bytes(w));
+    if (first == body->variants.count)
+        return true;
+    variant_set(&body->variants, first, &choices.primitives);
+    double seconds = estimator_layer_seconds(w->estimator, &choices);
+    variant_set(&body->variants, body->variants.count - 1, &choices.primitives);
+    return worker_is_hopeless(w, seconds, estimator_state_floor(w->estimator, &choices));
+}
+
+/* Shard widths where state is sharded, the widest first. */
+static void search_widths(struct worker *w, const struct body *body)
+{
+    const struct space *space = &w->space;
+    int dense[SPACE_MAX_DIVISORS], expert[SPACE_MAX_DIVISORS];
+    int dense_count = space_degree_values(space, DEGREE_FSDP, &body->degrees, dense);
+    int expert_count = space_degree_values(space, DEGREE_E_FSDP, &body->degrees, expert);
+    struct family f = { .degrees = body->degrees, .settings = body->settings };
+
+    for (int s = space->sharding.count - 1; s >= 0; s--) {
+        f.settings.sharding = (enum sharding)space->sharding.values[s];
+        bool sharded = f.settings.sharding != SHARDING_REPLICATED;
+        for (int i = dense_count - 1; i >= (sharded ? 0 : dense_count - 1); i--)
+            for (int j = expert_count - 1; j >= (sharded && space->has_moe ? 0 : expert_count - 1);
+                 j--) {
+                f.degrees.fsdp = dense[i];
+                f.degrees.e_fsdp = expert[j];
+                if (!widths_are_hopeless(w, body, &f))
+                    each_family(w, &f, family_search);
+            }
+    }
+}
+
+/* The choices of which nothing that the body's families are holds less. */
+static void bound_choices(const struct worker *w, const struct body *body, struct choices *ret)
+{
+    struct settings settings;
+    struct degrees degrees = body->degrees;
+    degrees.fsdp = degrees.e_fsdp = 0;
+    leanest(w, body, SHARDING_FSDP, &settings);
+    space_complete(&w->space, &degrees, &settings, ret);
+}
+
+static bool body_is_hopeless(struct worker *w, struct body *body)
+{
+    struct choices choices;
+    body->first = 0;
+    if (w->shared->skip_nothing)
+        return false;
+    bound_choices(w, body, &choices);
+    variant_set(&body->variants, 0, &choices.primitives);
+    if (worker_is_hopeless(w, estimator_layer_seconds(w->estimator, &choices), 0))
+        return true; /* before any liveness table is made for it */
+    body->first =
+        first_variant(w, &body->variants, 0, &choices, estimator_body_floor, worker_most_bytes(w));
+    if (body->first == body->variants.count)
+        return true;
+    variant_set(&body->variants, body->first, &choices.primitives);
+    double seconds = estimator_layer_seconds(w->estimator, &choices);
+    variant_set(&body->variants, body->variants.count - 1, &choices.primitives);
+    return worker_is_hopeless(w, seconds, estimator_body_floor(w->estimator, &choices));
+}
+
+/* Asked of its plainest family: what is illegal in it is so in all. */
+static bool body_is_legal(const struct worker *w, const struct body *body)
+{
+    const struct space *space = &w->space;
+    struct settings settings = body->settings;
+    struct choices choices;
+    int groups[SPACE_MAX_DIVISORS];
+    settings.sharding = (enum sharding)space->sharding.values[space->sharding.count - 1];
+    settings.recompute = (enum recompute)space->recompute.values[space->recompute.count - 1];
+    settings.loss = (enum loss)space->loss.values[0];
+    space_complete(space, &body->degrees, &settings, &choices);
+    if (settings.loss == LOSS_RING_DTP && space_vocab_groups(space, &choices.layout, groups) > 0)
+        choices.primitives.vocab_group = groups[0];
+    return space_is_legal(space, &choices);
+}
+
+static void search_body(struct worker *w, struct body *body)
+{
+    if (body_is_legal(w, body) && !body_is_hopeless(w, body))
+        search_widths(w, body);
+}
+
+/* Its families with the state over all ranks: the leanest member of each. */
+static void probe_body(struct worker *w, struct body *body)
+{
+    struct family f = { .degrees = body->degrees, .settings = body->settings };
+    f.settings.sharding = (enum sharding)w->space.sharding.values[w->space.sharding.count - 1];
+    if (body_is_legal(w, body) && !body_is_hopeless(w, body))
+        each_family(w, &f, family_probe);
+}
+
+/* Schedules of the experts: so many chunks, side by side or under a cap. */
+static int schedules_of(const struct space *space, struct settings *ret)
+{
+    int count = 0;
+    for (int c = 0; c < space->chunks.count; c++)
+        for (int k = 0; k < space->capped.count; k++) {
+            bool capped = space->capped.values[k] != 0;
+            if (capped && space->chunks.values[c] == 1)
+                continue;
+            ret[count++] = (struct settings){ .chunks = space->chunks.values[c], .capped = capped };
+        }
+    return count;
+}
+
+struct kinds {
+    struct knob linear, context, exchange;
+    int schedule_count;
+    struct settings schedules[2 * SPACE_MAX_VALUES];
+};
+
+static void kinds_init(const struct space *space, const struct degrees *d, struct kinds *ret)
+{
+    ret->linear = space_linear_contexts(space, d->cp);
+    ret->context = space_contexts(space, d->cp);
+    ret->exchange = space_exchanges(space, d->ep);
+    ret->schedule_count = schedules_of(space, ret->schedules);
+}
+
+/* Layouts of one body: what its families have, whatever is skipped. */
+static uint64_t body_layouts(const struct worker *w, const struct body *body)
+{
+    const struct space *space = &w->space;
+    struct degrees degrees = body->degrees;
+    struct choices choices;
+    int values[SPACE_MAX_DIVISORS];
+    uint64_t tiles = 0, members = 0, widths = 0;
+    uint64_t dense = (uint64_t)space_degree_values(space, DEGREE_FSDP, &degrees, values);
+    uint64_t expert = (uint64_t)space_degree_values(space, DEGREE_E_FSDP, &degrees, values);
+    space_complete(space, &degrees, &body->settings, &choices);
+    for (int l = 0; l < space->loss.count; l++) {
+        enum loss loss = (enum loss)space->loss.values[l];
+        bool ring = loss == LOSS_RING_DTP;
+        tiles += ring ? (uint64_t)space_vocab_groups(space, &choices.layout, values)
+                      : (uint64_t)family_tiles(space, &choices.layout, loss).count;
+    }
+    for (unsigned offload = 0; offload <= offload_most(space); offload++) {
+        struct variants variants;
+        variants_init(space, &choices.layout, offload, w->shared->front, &variants);
+        members += (uint64_t)variants.count;
+    }
+    for (int s = 0; s < space->sharding.count; s++) {
+        enum sharding sharding = (enum sharding)space->sharding.values[s];
+        uint64_t levels = (uint64_t)family_levels(space, sharding).count;
+        bool sharded = sharding != SHARDING_REPLICATED;
+        widths += levels * (sharded ? dense * (space->has_moe ? expert : 1) : 1);
+    }
+    return tiles * members * widths;
+}
+
+static void make_plain(struct primitives *p)
+{
+    p->moe = MOE_PLAIN;
+    p->moe_chunks = 1;
+    p->moe_cap_tokens = 0;
+    p->exchange = EXCHANGE_SM;
+}
+
+/* Of one context: whatever the schedule of the experts and what moves their rows, without a cap or
+ * under one. Chunks keep no less than a plain schedule, a cap that makes more of them keeps less,
+ * and both take no less time. */
+static bool context_is_hopeless(struct worker *w, const struct body *body, bool capped)
+{
+    struct body leanest = *body;
+    struct choices plain, least;
+    if (w->shared->skip_nothing)
+        return false;
+    bound_choices(w, body, &plain);
+    make_plain(&plain.primitives);
+    variant_set(&body->variants, 0, &plain.primitives);
+    if (worker_is_hopeless(w, estimator_relaxed_seconds(w->estimator, &plain), 0))
+        return true;
+    least = plain;
+    leanest.settings.capped = true;
+    leanest.settings.chunks = w->space.chunks.values[w->space.chunks.count - 1];
+    if (capped)
+        bound_choices(w, &leanest, &least);
+    int first =
+        first_variant(w, &body->variants, 0, &least, estimator_saved_floor, worker_most_bytes(w));
+    if (first == body->variants.count)
+        return true;
+    variant_set(&body->variants, first, &plain.primitives);
+    return worker_is_hopeless(w, estimator_relaxed_seconds(w->estimator, &plain), 0);
+}
+
+typedef void body_visit(struct worker *worker, struct body *body);
+
+static void each_schedule(struct worker *w, struct body *body, const struct kinds *kinds,
+                          bool capped, body_visit *visit)
+{
+    const struct settings context = body->settings;
+    for (int c = 0; c < kinds->schedule_count; c++)
+        for (int e = 0; e < kinds->exchange.count; e++) {
+            if (kinds->schedules[c].capped != capped)
+                continue;
+            body->settings = kinds->schedules[c];
+            body->settings.linear_context = context.linear_context;
+            body->settings.context = context.context;
+            body->settings.exchange = (enum exchange)kinds->exchange.values[e];
+            visit(w, body);
+        }
+    body->settings = context;
+}
+
+/* One micro-batch and interleaving: every body. */
+static void each_body(struct worker *w, const struct degrees *degrees, const struct kinds *kinds,
+                      body_visit *visit)
+{
+    struct body body = { .degrees = *degrees };
+    const struct space *space = &w->space;
+    struct choices choices;
+    space_complete(space, degrees, &body.settings, &choices);
+    variants_init(space, &choices.layout, 0, w->shared->front, &body.variants);
+    for (int l = 0; l < kinds->linear.count; l++)
+        for (int x = 0; x < kinds->context.count; x++) {
+            body.settings = kinds->schedules[0];
+            body.settings.linear_context = (enum linear_context)kinds->linear.values[l];
+            body.settings.context = (enum context)kinds->context.values[x];
+            body.settings.exchange = (enum exchange)kinds->exchange.values[0];
+            if (!body_is_legal(w, &body))
+                continue;
+            for (int k = 0; k < space->capped.count; k++)
+                if (!context_is_hopeless(w, &body, space->capped.values[k] != 0))
+                    each_schedule(w, &body, kinds, space->capped.values[k] != 0, visit);
+        }
+}
+
+static void count_bodies(struct worker *w, const struct degrees *degrees, const struct kinds *kinds)
+{
+    struct body body = { .degrees = *degrees, .settings = kinds->schedules[0] };
+    uint64_t bodies = (uint64_t)kinds->schedule_count * (uint64_t)kinds->linear.count *
+                      (uint64_t)kinds->context.count * (uint64_t)kinds->exchange.count;
+    w->layouts += bodies * body_layouts(w, &body);
+}
+
+/* Whether the plainest batch of a factorization is legal in any context: what is illegal in it is
+ * so in all. */
+static bool is_possible(const struct worker *w, const struct degrees *degrees,
+                        const struct kinds *kinds)
+{
+    struct body body = { .degrees = *degrees };
+    for (int l = 0; l < kinds->linear.count; l++)
+        for (int x = 0; x < kinds->context.count; x++) {
+            body.settings = kinds->schedules[0];
+            body.settings.linear_context = (enum linear_context)kinds->linear.values[l];
+            body.settings.context = (enum context)kinds->context.values[x];
+            body.settings.exchange = (enum exchange)kinds->exchange.values[0];
+            if (body_is_legal(w, &body))
+                return true;
+        }
+    return false;
+}
+
+static void walk(struct worker *w, uint64_t unit, const struct degrees *outer, body_visit *visit,
+                 bool counts)
+{
+    int sizes[SPACE_MAX_DIVISORS], interleavings[SPACE_MAX_DIVISORS];
+    int size_count = space_micro_batch_values(&w->space, outer, sizes);
+    int vpp_count = space_vpp_values(&w->space, outer, interleavings);
+    struct degrees degrees = *outer;
+    struct kinds kinds;
+    kinds_init(&w->space, outer, &kinds);
+    w->unit = unit;
+    w->member = 0;
+    degrees.micro_batch = sizes[0];
+    degrees.vpp = interleavings[0];
+    if (!is_possible(w, &degrees, &kinds))
+        return;
+    for (int b = 0; b < size_count; b++)
+        for (int v = 0; v < vpp_count; v++) {
+            degrees.micro_batch = sizes[b];
+            degrees.vpp = interleavings[v];
+            if (counts)
+                count_bodies(w, &degrees, &kinds);
+            each_body(w, &degrees, &kinds, visit);
+        }
+}
+
+void worker_search(struct worker *w, uint64_t unit, const struct degrees *outer)
+{
+    walk(w, unit, outer, search_body, true);
+}
+
+void worker_probe(struct worker *w, uint64_t unit, const struct degrees *outer)
+{
+    walk(w, unit, outer, probe_body, false);
+}
