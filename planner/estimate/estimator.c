@@ -8,168 +8,168 @@
 
 enum { BODIES = 512, UNITS = 512, LINKS = 512, LOSSES = 64, SPOTS = 128 };
 
-struct estimator *estimator_open(const struct budget_input *facts) {
-  struct estimator *e = calloc(1, sizeof *e);
-  if (!e)
+struct estimator *estimator_open(const struct budget_input *facts)
+{
+    struct estimator *e = calloc(1, sizeof *e);
+    if (!e)
+        return NULL;
+    e->in = *facts;
+    e->in.measured = NULL;
+    layer_classes_init(facts->model, facts->sizes, &e->classes);
+    machine_init(&e->in, &e->machine);
+    if (memo_init(&e->bodies, BODIES, sizeof(struct body_key), sizeof(struct body)) == 0 &&
+        memo_init(&e->units, UNITS, sizeof(struct units_key), sizeof(struct units)) == 0 &&
+        memo_init(&e->links, LINKS, sizeof(struct links_key), sizeof(struct links)) == 0 &&
+        memo_init(&e->losses, LOSSES, sizeof(struct loss_key), sizeof(struct loss_shared)) == 0 &&
+        memo_init(&e->spots, SPOTS, sizeof(struct spots_key), sizeof(struct pipeline_spots)) == 0) {
+        e->bodies.clear_size = offsetof(struct body, kinds);
+        e->spots.clear_size = offsetof(struct pipeline_spots, stages);
+        return e;
+    }
+    estimator_close(e);
     return NULL;
-  e->in = *facts;
-  e->in.measured = NULL;
-  layer_classes_init(facts->model, facts->sizes, &e->classes);
-  machine_init(&e->in, &e->machine);
-  if (memo_init(&e->bodies, BODIES, sizeof(struct body_key),
-                sizeof(struct body)) == 0 &&
-      memo_init(&e->units, UNITS, sizeof(struct units_key),
-                sizeof(struct units)) == 0 &&
-      memo_init(&e->links, LINKS, sizeof(struct links_key),
-                sizeof(struct links)) == 0 &&
-      memo_init(&e->losses, LOSSES, sizeof(struct loss_key),
-                sizeof(struct loss_shared)) == 0 &&
-      memo_init(&e->spots, SPOTS, sizeof(struct spots_key),
-                sizeof(struct pipeline_spots)) == 0) {
-    e->bodies.clear_size = offsetof(struct body, kinds);
-    e->spots.clear_size = offsetof(struct pipeline_spots, stages);
-    return e;
-  }
-  estimator_close(e);
-  return NULL;
 }
 
-void estimator_close(struct estimator *e) {
-  if (!e)
-    return;
-  memo_done(&e->bodies);
-  memo_done(&e->units);
-  memo_done(&e->links);
-  memo_done(&e->losses);
-  memo_done(&e->spots);
-  free(e);
+void estimator_close(struct estimator *e)
+{
+    if (!e)
+        return;
+    memo_done(&e->bodies);
+    memo_done(&e->units);
+    memo_done(&e->links);
+    memo_done(&e->losses);
+    memo_done(&e->spots);
+    free(e);
 }
 
-static void add_state(const struct unit_shared *unit, uint64_t times,
-                      uint64_t *items) {
-  static const enum item kept[] = {ITEM_WEIGHTS, ITEM_MASTER, ITEM_MOMENTS,
-                                   ITEM_GRADIENTS};
-  for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-    items[kept[i]] =
-        add_sat(items[kept[i]], mul_sat(times, unit->state[kept[i]]));
+static void add_state(const struct unit_shared *unit, uint64_t times, uint64_t *items)
+{
+    static const enum item kept[] = { ITEM_WEIGHTS, ITEM_MASTER, ITEM_MOMENTS, ITEM_GRADIENTS };
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        items[kept[i]] = add_sat(items[kept[i]], mul_sat(times, unit->state[kept[i]]));
 }
 
 /* What is there in every phase. */
-static uint64_t fixed_bytes(const struct estimator *e,
-                            const struct stage_spots *s,
-                            const struct units *units, uint64_t links,
-                            uint64_t *ret_host) {
-  uint64_t items[ITEM_COUNT] = {0}, total = 0;
-  for (int i = 0; i < e->classes.count; i++)
-    add_state(&units->layer[i], s->classes[i], items);
-  if (s->has_embedding || (e->in.model->tied && s->has_head))
-    add_state(&units->embedding, 1, items);
-  if (s->has_head)
-    add_state(&units->head, 1, items);
-  if (s->has_head)
-    add_state(&units->last_extra, 1, items);
-  else if (s->has_embedding)
-    add_state(&units->first_extra, 1, items);
-  if (s->has_embedding)
-    frozen_state_add(&e->in, items);
-  *ret_host = state_offload(&e->in.choices->primitives, items);
-  *ret_host = add_sat(*ret_host, reference_add(&e->in, items));
-  runtime_add(&e->in, items);
-  items[ITEM_COMMUNICATORS] = links;
-  for (int i = 0; i < ITEM_COUNT; i++)
-    total = add_sat(total, items[i]);
-  return total;
+static uint64_t fixed_bytes(const struct estimator *e, const struct stage_spots *s,
+                            const struct units *units, uint64_t links, uint64_t *ret_host)
+{
+    uint64_t items[ITEM_COUNT] = { 0 }, total = 0;
+    for (int i = 0; i < e->classes.count; i++)
+        add_state(&units->layer[i], s->classes[i], items);
+    if (s->has_embedding || (e->in.model->tied && s->has_head))
+        add_state(&units->embedding, 1, items);
+    if (s->has_head)
+        add_state(&units->head, 1, items);
+    if (s->has_head)
+        add_state(&units->last_extra, 1, items);
+    else if (s->has_embedding)
+        add_state(&units->first_extra, 1, items);
+    if (s->has_embedding)
+        frozen_state_add(&e->in, items);
+    *ret_host = state_offload(&e->in.choices->primitives, items);
+    *ret_host = add_sat(*ret_host, reference_add(&e->in, items));
+    runtime_add(&e->in, items);
+    items[ITEM_COMMUNICATORS] = links;
+    for (int i = 0; i < ITEM_COUNT; i++)
+        total = add_sat(total, items[i]);
+    return total;
 }
 
-static struct peaks with_doubt(const struct stage_peak *point,
-                               const struct stage_peak *high) {
-  uint64_t upper = add_sat(high->bytes, runtime_doubt_bytes(high->moving));
-  return (struct peaks){point->bytes, upper, 0};
+static struct peaks with_doubt(const struct stage_peak *point, const struct stage_peak *high)
+{
+    uint64_t upper = add_sat(high->bytes, runtime_doubt_bytes(high->moving));
+    return (struct peaks){ point->bytes, upper, 0 };
 }
 
 /* A device reserves for the upper estimate; with more rows no tensor is
  * smaller, so that peak is the larger one. */
-static struct peaks stage_peaks(const struct stage_parts *parts) {
-  struct stage_peak point, high;
-  const uint64_t *rows = parts->body->rows;
-  stage_peak_find(parts, ROWS_HIGH, &high);
-  point = high;
-  if (rows[ROWS_POINT] > rows[ROWS_HIGH] ||
-      (parts->e->in.hardware->host && rows[ROWS_POINT] < rows[ROWS_HIGH]))
-    stage_peak_find(parts, ROWS_POINT, &point);
-  if (!parts->e->in.hardware->host && high.bytes > point.bytes)
+static struct peaks stage_peaks(const struct stage_parts *parts)
+{
+    struct stage_peak point, high;
+    const uint64_t *rows = parts->body->rows;
+    stage_peak_find(parts, ROWS_HIGH, &high);
     point = high;
-  return with_doubt(&point, &high);
+    if (rows[ROWS_POINT] > rows[ROWS_HIGH] ||
+        (parts->e->in.hardware->host && rows[ROWS_POINT] < rows[ROWS_HIGH]))
+        stage_peak_find(parts, ROWS_POINT, &point);
+    if (!parts->e->in.hardware->host && high.bytes > point.bytes)
+        point = high;
+    return with_doubt(&point, &high);
 }
 
-static void slow_peaks(const struct estimator *e, struct peaks *ret) {
-  struct rank_budget worst;
-  budget_worst(&e->in, &worst);
-  *ret = (struct peaks){worst.peak_bytes, worst.peak_upper_bytes,
-                        worst.host_bytes};
+static void slow_peaks(const struct estimator *e, struct peaks *ret)
+{
+    struct rank_budget worst;
+    budget_worst(&e->in, &worst);
+    *ret = (struct peaks){ worst.peak_bytes, worst.peak_upper_bytes, worst.host_bytes };
 }
 
 /* NULL where the layers are of too many kinds, or the stages, to be told apart
  * here. */
-static const struct pipeline_spots *spots_of(struct estimator *e,
-                                             const struct choices *choices) {
-  e->in.choices = choices;
-  if (e->classes.count > CLASSES_MAX)
-    return NULL;
-  const struct pipeline_spots *spots = shared_spots(e);
-  return spots->count > 0 ? spots : NULL;
+static const struct pipeline_spots *spots_of(struct estimator *e, const struct choices *choices)
+{
+    e->in.choices = choices;
+    if (e->classes.count > CLASSES_MAX)
+        return NULL;
+    const struct pipeline_spots *spots = shared_spots(e);
+    return spots->count > 0 ? spots : NULL;
 }
 
-static void parts_init(struct estimator *e, struct stage_parts *ret,
-                       bool links) {
-  *ret = (struct stage_parts){
-      .e = e, .body = shared_body(e), .units = shared_units(e)};
-  ret->links = links ? shared_links(e) : 0;
-  ret->flight.checkpoint = ret->body->checkpoint;
-  ret->flight.inputs = ret->body->inputs;
+static void parts_init(struct estimator *e, struct stage_parts *ret, bool links)
+{
+    *ret = (struct stage_parts){ .e = e, .body = shared_body(e), .units = shared_units(e) };
+    ret->links = links ? shared_links(e) : 0;
+    ret->flight.checkpoint = ret->body->checkpoint;
+    ret->flight.inputs = ret->body->inputs;
 }
 
 /* Returns the stage's bytes on the host. */
-static uint64_t parts_of_stage(struct stage_parts *parts,
-                               const struct stage_spots *s) {
-  struct estimator *e = parts->e;
-  uint64_t host_state;
-  parts->stage = s;
-  parts->loss = s->has_head ? &shared_loss(e)->bytes : NULL;
-  in_flight_counts(&e->in, s->index, s->layers, &parts->flight);
-  parts->fixed = fixed_bytes(e, s, parts->units, parts->links, &host_state);
-  parts->pipeline = pipeline_bytes(&e->in, s->index);
-  return add_sat(parts->flight.offloaded_bytes, host_state);
+static uint64_t parts_of_stage(struct stage_parts *parts, const struct stage_spots *s)
+{
+    struct estimator *e = parts->e;
+    uint64_t host_state;
+    parts->stage = s;
+    parts->loss = s->has_head ? &shared_loss(e)->bytes : NULL;
+    in_flight_counts(&e->in, s->index, s->layers, &parts->flight);
+    parts->fixed = fixed_bytes(e, s, parts->units, parts->links, &host_state);
+    parts->pipeline = pipeline_bytes(&e->in, s->index);
+    return add_sat(parts->flight.offloaded_bytes, host_state);
 }
 
-void estimator_peaks(struct estimator *e, const struct choices *choices,
-                     struct peaks *ret) {
-  const struct pipeline_spots *spots = spots_of(e, choices);
-  struct stage_parts parts;
-  *ret = (struct peaks){0, 0, 0};
-  if (!spots) {
-    slow_peaks(e, ret);
-    return;
-  }
-  parts_init(e, &parts, true);
-  for (int i = 0; i < spots->count; i++) {
-    uint64_t host_bytes = parts_of_stage(&parts, &spots->stages[i]);
-    struct peaks one = stage_peaks(&parts);
-    one.host_bytes = host_bytes;
-    if (i == 0 || one.peak_upper_bytes > ret->peak_upper_bytes)
-      *ret = one;
-  }
-  if (bytes_overflowed(ret->peak_bytes) ||
-      bytes_overflowed(ret->peak_upper_bytes))
-    slow_peaks(e, ret);
+void estimator_peaks(struct estimator *e, const struct choices *choices, struct peaks *ret)
+{
+    const struct pipeline_spots *spots = spots_of(e, choices);
+    struct stage_parts parts;
+    *ret = (struct peaks){ 0, 0, 0 };
+    if (!spots) {
+        slow_peaks(e, ret);
+        return;
+    }
+    parts_init(e, &parts, true);
+    for (int i = 0; i < spots->count; i++) {
+        uint64_t host_bytes = parts_of_stage(&parts, &spots->stages[i]);
+        struct peaks one = stage_peaks(&parts);
+        one.host_bytes = host_bytes;
+        if (i == 0 || one.peak_upper_bytes > ret->peak_upper_bytes)
+            *ret = one;
+    }
+    if (bytes_overflowed(ret->peak_bytes) || bytes_overflowed(ret->peak_upper_bytes))
+        slow_peaks(e, ret);
 }
 
-static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
 
-static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
 
-static uint64_t without_output(const struct kind_peak *kind) {
-  return kind->peak - kind->output;
+static uint64_t without_output(const struct kind_peak *kind)
+{
+    return kind->peak - kind->output;
 }
 
 /* What a floor counts beside state, checkpoints and what layers save: the last
@@ -179,137 +179,138 @@ enum floor_of { FLOOR_OF_SAVED, FLOOR_OF_BODY, FLOOR_OF_STATE, FLOOR_OF_ALL };
 /* The last layer at work, forward or backward, with its own unit gathered and,
  * backward, its gradients and the gradient stream: whichever way it is kept or
  * replayed. */
-static uint64_t last_layer_bytes(const struct stage_parts *p,
-                                 enum floor_of of) {
-  struct estimator *e = p->e;
-  int rows = e->in.hardware->host ? ROWS_POINT : ROWS_HIGH;
-  int layer = p->stage->first + p->stage->layers - 1;
-  const struct unit_shared *unit = &p->units->layer[e->classes.of[layer]];
-  const struct kind_peak *kinds[RESIDENCY_MODES];
-  for (int m = 0; m < RESIDENCY_MODES; m++)
-    kinds[m] = shared_kind(e, p->body, rows, layer, (enum residency_mode)m);
-  uint64_t forward = smaller(without_output(kinds[RESIDENCY_FORWARD]),
-                             without_output(kinds[RESIDENCY_FORWARD_SAVED]));
-  uint64_t backward = smaller(without_output(kinds[RESIDENCY_BACKWARD]),
-                              without_output(kinds[RESIDENCY_BACKWARD_SAVED]));
-  if (of == FLOOR_OF_BODY)
-    return larger(forward, add_sat(backward, p->flight.checkpoint));
-  uint64_t beside =
-      add_sat(add_sat(unit->gradient.dense, unit->gradient.expert),
-              p->flight.checkpoint);
-  return add_sat(unit->gathered, larger(forward, add_sat(backward, beside)));
+static uint64_t last_layer_bytes(const struct stage_parts *p, enum floor_of of)
+{
+    struct estimator *e = p->e;
+    int rows = e->in.hardware->host ? ROWS_POINT : ROWS_HIGH;
+    int layer = p->stage->first + p->stage->layers - 1;
+    const struct unit_shared *unit = &p->units->layer[e->classes.of[layer]];
+    const struct kind_peak *kinds[RESIDENCY_MODES];
+    for (int m = 0; m < RESIDENCY_MODES; m++)
+        kinds[m] = shared_kind(e, p->body, rows, layer, (enum residency_mode)m);
+    uint64_t forward = smaller(without_output(kinds[RESIDENCY_FORWARD]),
+                               without_output(kinds[RESIDENCY_FORWARD_SAVED]));
+    uint64_t backward = smaller(without_output(kinds[RESIDENCY_BACKWARD]),
+                                without_output(kinds[RESIDENCY_BACKWARD_SAVED]));
+    if (of == FLOOR_OF_BODY)
+        return larger(forward, add_sat(backward, p->flight.checkpoint));
+    uint64_t beside =
+        add_sat(add_sat(unit->gradient.dense, unit->gradient.expert), p->flight.checkpoint);
+    return add_sat(unit->gathered, larger(forward, add_sat(backward, beside)));
 }
 
-static uint64_t loss_working_bytes(const struct loss_bytes *l) {
-  return add_sat(l->logits, larger(l->tiles, l->normed));
+static uint64_t loss_working_bytes(const struct loss_bytes *l)
+{
+    return add_sat(l->logits, larger(l->tiles, l->normed));
 }
 
-static uint64_t work_bytes(const struct stage_parts *p, enum floor_of of) {
-  int rows = p->e->in.hardware->host ? ROWS_POINT : ROWS_HIGH;
-  if (of == FLOOR_OF_SAVED)
-    return stage_saved_bytes(p, rows, true);
-  uint64_t work =
-      add_sat(last_layer_bytes(p, of), stage_saved_bytes(p, rows, true));
-  if (!p->loss || of != FLOOR_OF_ALL)
-    return work;
-  return larger(work, add_sat(loss_working_bytes(p->loss),
-                              stage_saved_bytes(p, rows, false)));
+static uint64_t work_bytes(const struct stage_parts *p, enum floor_of of)
+{
+    int rows = p->e->in.hardware->host ? ROWS_POINT : ROWS_HIGH;
+    if (of == FLOOR_OF_SAVED)
+        return stage_saved_bytes(p, rows, true);
+    uint64_t work = add_sat(last_layer_bytes(p, of), stage_saved_bytes(p, rows, true));
+    if (!p->loss || of != FLOOR_OF_ALL)
+        return work;
+    return larger(work, add_sat(loss_working_bytes(p->loss), stage_saved_bytes(p, rows, false)));
 }
 
 /* State, communicators, runtime, transfers and inputs; all checkpoints; and in
  * the loss its logits and tiles, or the last layer at work. Each is part of a
  * sum of peak.c. */
-static uint64_t floor_bytes(struct estimator *e, const struct choices *choices,
-                            enum floor_of of) {
-  const struct pipeline_spots *spots = spots_of(e, choices);
-  struct stage_parts parts;
-  uint64_t most = 0;
-  if (!spots)
-    return 0;
-  parts_init(e, &parts, of >= FLOOR_OF_STATE);
-  for (int i = 0; i < spots->count; i++) {
-    (void)parts_of_stage(&parts, &spots->stages[i]);
-    const struct in_flight *f = &parts.flight;
-    uint64_t layers = add_sat(f->other_layers, (uint64_t)parts.stage->layers);
-    uint64_t held = smaller(mul_sat(layers, f->checkpoint), f->device_limit);
-    uint64_t sum = add_sat(add_sat(parts.fixed, parts.pipeline), held);
-    sum = add_sat(sum, mul_sat((uint64_t)f->micro_batches, f->inputs));
-    most = larger(add_sat(sum, work_bytes(&parts, of)), most);
-  }
-  return most;
+static uint64_t floor_bytes(struct estimator *e, const struct choices *choices, enum floor_of of)
+{
+    const struct pipeline_spots *spots = spots_of(e, choices);
+    struct stage_parts parts;
+    uint64_t most = 0;
+    if (!spots)
+        return 0;
+    parts_init(e, &parts, of >= FLOOR_OF_STATE);
+    for (int i = 0; i < spots->count; i++) {
+        (void)parts_of_stage(&parts, &spots->stages[i]);
+        const struct in_flight *f = &parts.flight;
+        uint64_t layers = add_sat(f->other_layers, (uint64_t)parts.stage->layers);
+        uint64_t held = smaller(mul_sat(layers, f->checkpoint), f->device_limit);
+        uint64_t sum = add_sat(add_sat(parts.fixed, parts.pipeline), held);
+        sum = add_sat(sum, mul_sat((uint64_t)f->micro_batches, f->inputs));
+        most = larger(add_sat(sum, work_bytes(&parts, of)), most);
+    }
+    return most;
 }
 
-uint64_t estimator_floor(struct estimator *e, const struct choices *choices) {
-  return floor_bytes(e, choices, FLOOR_OF_ALL);
+uint64_t estimator_floor(struct estimator *e, const struct choices *choices)
+{
+    return floor_bytes(e, choices, FLOOR_OF_ALL);
 }
 
-uint64_t estimator_state_floor(struct estimator *e,
-                               const struct choices *choices) {
-  return floor_bytes(e, choices, FLOOR_OF_STATE);
+uint64_t estimator_state_floor(struct estimator *e, const struct choices *choices)
+{
+    return floor_bytes(e, choices, FLOOR_OF_STATE);
 }
 
-uint64_t estimator_saved_floor(struct estimator *e,
-                               const struct choices *choices) {
-  return floor_bytes(e, choices, FLOOR_OF_SAVED);
+uint64_t estimator_saved_floor(struct estimator *e, const struct choices *choices)
+{
+    return floor_bytes(e, choices, FLOOR_OF_SAVED);
 }
 
-uint64_t estimator_body_floor(struct estimator *e,
-                              const struct choices *choices) {
-  return floor_bytes(e, choices, FLOOR_OF_BODY);
+uint64_t estimator_body_floor(struct estimator *e, const struct choices *choices)
+{
+    return floor_bytes(e, choices, FLOOR_OF_BODY);
 }
 
-void estimator_time(struct estimator *e, const struct choices *choices,
-                    struct step_time *ret) {
-  const struct layout *l = &choices->layout;
-  const struct pipeline_spots *spots = spots_of(e, choices);
-  struct step_sums sums = {.any = false};
-  struct step_terms terms;
-  if (!spots) {
-    step_time_compute(&e->in, ret);
-    return;
-  }
-  const struct units *units = shared_units(e);
-  shared_terms(e, shared_body(e), units, shared_loss(e), &terms);
-  for (int i = 0; i < spots->count; i++) {
-    struct stage_sums layers;
-    stage_sums_of(e, units, &spots->stages[i], &layers);
-    step_sums_add(&terms, &layers, &sums);
-  }
-  step_seconds(&e->in, &sums, ret);
-  double tokens = step_tokens_of(&e->in);
-  ret->tokens_per_second_per_gpu = over(tokens, ret->seconds * layout_world(l));
+void estimator_time(struct estimator *e, const struct choices *choices, struct step_time *ret)
+{
+    const struct layout *l = &choices->layout;
+    const struct pipeline_spots *spots = spots_of(e, choices);
+    struct step_sums sums = { .any = false };
+    struct step_terms terms;
+    if (!spots) {
+        step_time_compute(&e->in, ret);
+        return;
+    }
+    const struct units *units = shared_units(e);
+    shared_terms(e, shared_body(e), units, shared_loss(e), &terms);
+    for (int i = 0; i < spots->count; i++) {
+        struct stage_sums layers;
+        stage_sums_of(e, units, &spots->stages[i], &layers);
+        step_sums_add(&terms, &layers, &sums);
+    }
+    step_seconds(&e->in, &sums, ret);
+    double tokens = step_tokens_of(&e->in);
+    ret->tokens_per_second_per_gpu = over(tokens, ret->seconds * layout_world(l));
 }
 
 /* Every layer's forward and backward without its unit's collectives, in the
  * fullest stage, for all micro-batches and the bubble. */
-static double layer_seconds(struct estimator *e, const struct choices *choices,
-                            bool replays, double exchange) {
-  const struct pipeline_spots *spots = spots_of(e, choices);
-  const struct layout *l = &choices->layout;
-  double v = l->vpp > 1 ? l->vpp : 1, most = 0;
-  if (!spots)
-    return 0;
-  double m = micro_batches_of(&e->in);
-  m = m > 0 ? m : 1;
-  for (int i = 0; i < spots->count; i++) {
-    double seconds = stage_layer_seconds(e, shared_body(e), &spots->stages[i],
-                                         replays, exchange);
-    most = seconds > most ? seconds : most;
-  }
-  return (m + (l->pp - 1) / v) * most;
+static double layer_seconds(struct estimator *e, const struct choices *choices, bool replays,
+                            double exchange)
+{
+    const struct pipeline_spots *spots = spots_of(e, choices);
+    const struct layout *l = &choices->layout;
+    double v = l->vpp > 1 ? l->vpp : 1, most = 0;
+    if (!spots)
+        return 0;
+    double m = micro_batches_of(&e->in);
+    m = m > 0 ? m : 1;
+    for (int i = 0; i < spots->count; i++) {
+        double seconds =
+            stage_layer_seconds(e, shared_body(e), &spots->stages[i], replays, exchange);
+        most = seconds > most ? seconds : most;
+    }
+    return (m + (l->pp - 1) / v) * most;
 }
 
-double estimator_least_seconds(struct estimator *e,
-                               const struct choices *choices) {
-  return layer_seconds(e, choices, false, 1);
+double estimator_least_seconds(struct estimator *e, const struct choices *choices)
+{
+    return layer_seconds(e, choices, false, 1);
 }
 
-double estimator_layer_seconds(struct estimator *e,
-                               const struct choices *choices) {
-  return layer_seconds(e, choices, true, 1);
+double estimator_layer_seconds(struct estimator *e, const struct choices *choices)
+{
+    return layer_seconds(e, choices, true, 1);
 }
 
-double estimator_relaxed_seconds(struct estimator *e,
-                                 const struct choices *choices) {
-  return layer_seconds(e, choices, true, least_exchange_share(e->in.hardware));
+double estimator_relaxed_seconds(struct estimator *e, const struct choices *choices)
+{
+    return layer_seconds(e, choices, true, least_exchange_share(e->in.hardware));
 }
