@@ -277,8 +277,7 @@ static const char *name_of_time_item(size_t i)
 
 static json_t *explain_topic(const char *name, const struct prediction *prediction)
 {
-    (void)prediction;
-    return topic_explain(name);
+    return topic_explain(name, prediction);
 }
 
 const struct explainer explainers[] = {

@@ -2,6 +2,9 @@
  * engines call it, and what answers it in this one. A row a topic; explain finds it by any name. */
 #include "planner/cli/topics.h"
 
+#include "planner/report/json.h"
+
+#include <stdio.h>
 #include <string.h>
 
 enum { TOPIC_NAMES = 5 };
@@ -9,7 +12,49 @@ enum { TOPIC_NAMES = 5 };
 struct topic {
     const char *names[TOPIC_NAMES];
     const char *meaning, *here, *see;
+    json_t *(*in_plan)(const struct prediction *prediction); /* NULL: nothing of a plan's own */
 };
+
+/* Probability that a token chooses the one hot expert of a rank of E / ep, so that the rank
+ * receives b times the mean of k / ep rows a token: with q = (E / ep - 1) / (E - 1) it receives P +
+ * (k - P) q. */
+static double hot_probability(const struct prediction *prediction, double balance)
+{
+    const struct moe *moe = &prediction->plan.model.moe;
+    double ep = prediction->plan.choices.layout.ep, k = moe->top_k;
+    double q = (moe->experts / ep - 1) / (moe->experts - 1.0);
+    return (balance * k / ep - k * q) / (1 - q);
+}
+
+/* Peak and step at three balances, of those that one hot expert can bring about. */
+static json_t *balances_of(const struct prediction *prediction)
+{
+    static const double balances[] = { 1.0, 1.5, 2.0 };
+    const struct plan *plan = &prediction->plan;
+    json_t *ret = json_array();
+    if (plan->model.moe.experts < 2 || plan->choices.layout.ep < 2)
+        return ret;
+    for (size_t i = 0; i < sizeof balances / sizeof *balances; i++) {
+        double hot = hot_probability(prediction, balances[i]);
+        struct budget_input input = prediction->input;
+        struct rank_budget worst;
+        struct step_time time;
+        char routing[32];
+        if (hot < 0 || hot > 1)
+            continue;
+        input.routing =
+            (struct routing){ .kind = ROUTING_HOT, .hot_fraction = hot, .hot_experts = 1 };
+        budget_worst(&input, &worst);
+        step_time_compute(&input, &time);
+        (void)snprintf(routing, sizeof routing, "%.4f:1", 100 * hot);
+        json_t *line = json_pack("{s:f, s:s}", "balance", balances[i], "routing", routing);
+        json_object_set_new(line, "peak_bytes", json_bytes(worst.peak_bytes));
+        json_object_set_new(line, "peak_upper_bytes", json_bytes(worst.peak_upper_bytes));
+        json_object_set_new(line, "seconds", json_number(time.seconds));
+        json_array_append_new(ret, line);
+    }
+    return ret;
+}
 
 static const struct topic topics[] = {
     { { "aux_loss", "router_aux_loss", "load_balancing_loss", "router_logits" },
@@ -19,20 +64,23 @@ static const struct topic topics[] = {
       "holds masks of L T k E elements, 8 B each as integers and 4 B as floats, beside L T E "
       "logits; layer by layer it holds one layer's. Probabilities (fp32, T E a layer) are part of "
       "layer_saved and layer_working",
-      "layer_saved, layer_working, --reserve" },
+      "layer_saved, layer_working, --reserve",
+      NULL },
     { { "reshard_after_forward", "shard_grad_op", "keep_gathered" },
       "whether gathered weights are given back between forward and backward",
       "sharding=fsdp gives every unit back after its use, forward and backward; prefetch_units "
       "more are there ahead of it, item gathered_weights. Weights that stay whole from forward "
       "to backward are sharding=zero2: item weights then is 2 N undivided, experts included",
-      "sharding=fsdp, sharding=zero2, prefetch_units, gathered_weights" },
+      "sharding=fsdp, sharding=zero2, prefetch_units, gathered_weights",
+      NULL },
     { { "kv_replication", "replicate_kv", "kv_repeat" },
       "more ranks than key/value heads, each head on several of them",
       "not done under tp: tp must divide the key/value heads (rule kv_heads). Under ulysses a "
       "head is sent to several ranks, and the exchanged keys and values grow (rule "
       "ulysses_repeat). An engine that replicates under tp holds the projection and its gradient "
       "tp / heads times",
-      "kv_heads, ulysses_repeat, ulysses_heads" },
+      "kv_heads, ulysses_repeat, ulysses_heads",
+      NULL },
     { { "fragmentation", "expandable_segments", "allocator", "inactive_blocks" },
       "device memory that an allocator holds and no tensor uses",
       "none of a caching allocator: one reservation, whose offsets are planned from a dry step. "
@@ -40,25 +88,29 @@ static const struct topic topics[] = {
       "that did not come: item slack) and device (with context, libraries, communicators: what "
       "nvidia-smi shows). The upper bound adds 1 % of what comes and goes. There is no allocator "
       "setting that a rollout engine could forbid; --reserve keeps memory for one",
-      "slack, runtime, --reserve, --headroom" },
+      "slack, runtime, --reserve, --headroom",
+      NULL },
     { { "allocated", "reserved", "device", "nvidia-smi", "peak_by_metric" },
       "three figures of one peak: live tensors, what is reserved for them, what the device lost",
       "allocated is the arena's live bytes, reserved adds slack, device adds communicators and "
       "runtime. Compare nvidia-smi with device, a framework's reserved with reserved, never with "
       "allocated",
-      "slack, communication, runtime" },
+      "slack, communication, runtime",
+      NULL },
     { { "vocab_padding", "padded_vocab", "make_vocab_size_divisible_by" },
       "rows added to a vocabulary so that ranks share it evenly",
       "none where tp divides the vocabulary; else up to the next multiple of 128 x tp, in "
       "embedding, head and logits (rule vocab). Rows beyond a checkpoint's are new. A recipe's "
       "vocabulary is the checkpoint's rows, not the tokenizer's entries: model.vocab sets it",
-      "vocab, logits, loss_working" },
+      "vocab, logits, loss_working",
+      NULL },
     { { "balance", "imbalance", "expert_balance", "router_imbalance" },
       "rows of the fullest expert rank over the mean of all",
       "routing P:1 gives balance b where P = (b k / ep - k q) / (1 - q), q = (E / ep - 1) / "
       "(E - 1); P as a percentage. balanced is 1 exactly, and its upper bound that of random "
       "routing at the plan's quantile; moe=capped bounds it by moe_cap_tokens",
-      "--routing, dispatch_recv, experts, moe_cap_tokens" },
+      "--routing, dispatch_recv, experts, moe_cap_tokens; with a plan: peak and step at 1, 1.5, 2",
+      balances_of },
     { { "logits_copies", "unfused_loss", "chunked_loss", "fused_linear" },
       "how often the logits are there at once",
       "once under loss=full: the gradient overwrites them, in bf16 tiles where they are fp32 "
@@ -66,20 +118,23 @@ static const struct topic topics[] = {
       "gradient beside them, holds two or three such tensors. Under loss=linear_ce never: tiles of "
       "loss_tile_tokens, in strips of vocab_strip entries, in training as in scoring. tp divides "
       "them either way",
-      "logits, loss_working, loss, logits_dtype, vocab_strip" },
+      "logits, loss_working, loss, logits_dtype, vocab_strip",
+      NULL },
     { { "offload_params", "params_cpu", "cpu_offload", "zero_offload" },
       "weights, gradients or optimizer state in host memory",
       "offload=optimizer keeps master weights and moments there and streams them in buckets; "
       "offload=checkpoints keeps layer inputs there. Weights and gradients stay on the device: "
       "under sharding=fsdp divided by the shards, and a unit at a time whole",
-      "offload, bucket_params, slots, sco_host_bytes" },
+      "offload, bucket_params, slots, sco_host_bytes",
+      NULL },
     { { "speed_range", "range", "throughput_range" },
       "how far a step may be from its predicted time, and why",
       "a step's range subtracts what better software could hide (exchange, gathers, tensor and "
       "context collectives, launches) and adds the rows that the fullest rank receives at most. "
       "Published figures are near the fast end, first runs of other software near or beyond the "
       "slow one",
-      "exposed_exchange, host, experts, --routing" },
+      "exposed_exchange, host, experts, --routing",
+      NULL },
 };
 
 static const struct topic *find(const char *name)
@@ -91,13 +146,16 @@ static const struct topic *find(const char *name)
     return NULL;
 }
 
-json_t *topic_explain(const char *name)
+json_t *topic_explain(const char *name, const struct prediction *prediction)
 {
     const struct topic *topic = find(name);
     if (!topic)
         return NULL;
-    return json_pack("{s:s, s:s, s:s, s:s, s:s}", "kind", "topic", "name", name, "meaning",
-                     topic->meaning, "here", topic->here, "see", topic->see);
+    json_t *ret = json_pack("{s:s, s:s, s:s, s:s, s:s}", "kind", "topic", "name", name, "meaning",
+                            topic->meaning, "here", topic->here, "see", topic->see);
+    if (topic->in_plan && prediction)
+        json_object_set_new(ret, "in_this_plan", topic->in_plan(prediction));
+    return ret;
 }
 
 const char *topic_name(size_t i)

@@ -78,6 +78,26 @@ static void load_at(const char *arguments, double balance, struct load *ret)
     json_decref(plan);
 }
 
+/* What `explain balance PLAN` says of three balances is what plans of those routings say. */
+static void balances_of_one_plan(const struct load *loads)
+{
+    struct program_result result;
+    program_run("\"$RANKFIT\" plan " SKEWED "--set moe=plain -o $TMP/plan.yaml >/dev/null 2>&1 && "
+                "\"$RANKFIT\" explain --json balance $TMP/plan.yaml",
+                &result);
+    json_t *document = json_loads(result.out, 0, NULL);
+    json_t *lines = json_at(document, "entries.0.in_this_plan");
+    assert_int_equal(json_array_size(lines), 3);
+    for (size_t i = 0; i < 3; i++) {
+        json_t *line = json_array_get(lines, i);
+        assert_near(number_at(line, "balance"), 1 + 0.5 * (double)i, 0, "");
+        assert_near(number_at(line, "peak_bytes"), loads[i].peak, 1e-3, "B");
+        assert_near(number_at(line, "seconds"), loads[i].seconds, 1e-3, "s");
+    }
+    json_decref(document);
+    program_done(&result);
+}
+
 /* NVIDIA/Megatron-LM#1839, verl-project/verl#4103, marin-community/marin#7668: balanced routing was
  * measured, learned routing is run. The fullest rank receives 4,096 x 8 rows times the balance;
  * peak and step grow with it; a cap bounds what an exchange and its experts hold. */
@@ -94,6 +114,7 @@ static void the_fullest_rank_paces_all(void **state)
         assert_true(loads[i].peak > loads[i - 1].peak);
         assert_true(loads[i].seconds > loads[i - 1].seconds);
     }
+    balances_of_one_plan(loads);
     load_at(SKEWED "--set moe=capped --set moe_cap_tokens=512", 2.0, &capped);
     assert_true(capped.received < loads[0].received && capped.working < loads[0].working);
     assert_true(capped.peak < loads[2].peak);
