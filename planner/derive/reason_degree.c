@@ -200,6 +200,17 @@ static void tell_larger_batch(struct story *s)
             100 * (now / best - 1));
 }
 
+/* Where one expert's state lies: what a layer gathers of it comes over the network. */
+static void tell_expert_shards(struct story *s)
+{
+    const struct layout *l = &s->chosen->choices.layout;
+    int shards = layout_expert_shards(l);
+    struct spread spread = story_spread(s, shards, l->etp * l->ep);
+
+    if (s->space->has_moe && s->settings.sharding != SHARDING_REPLICATED && spread.far > 1)
+        SAY(s, "; an expert's %d shards lie in %d domains", shards, spread.far);
+}
+
 static void tell_sharding(struct story *s)
 {
     const struct layout *l = &s->chosen->choices.layout;
@@ -224,6 +235,7 @@ static void tell_sharding(struct story *s)
             units_format_count(here, sizeof here, layout_local_tokens(l, s->space->q->seq_tokens)));
     if (s->settings.sharding == SHARDING_FSDP)
         tell_larger_batch(s);
+    tell_expert_shards(s);
     other.sharding = s->settings.sharding == SHARDING_FSDP ? SHARDING_ZERO1 : SHARDING_FSDP;
     story_price_settings(s, &other, "sharding", sharding_names[other.sharding]);
 }

@@ -178,6 +178,9 @@ static void assert_glm_on_racks(json_t *plan, int racks)
     assert_live(plan, "gathered_weights", 2 * 2 * layer, PADDED);
     assert_live(plan, "gathered_gradients", 4 * layer + 4 * head * 65 / 64, PADDED);
     assert_says(plan, "cp=64", "all 64 in one domain of 72");
+    assert_says(plan, "sharding=fsdp",
+                racks == 4 ? "an expert's 4 shards lie in 4 domains"
+                           : "an expert's 2 shards lie in 2 domains");
     assert_says(plan, "ep=64", "all 64 in one domain of 72, of which 64 take part");
 }
 
