@@ -31,16 +31,17 @@ static int recomputed_layers(const struct primitives *p, int layers)
     return p->recompute_layers;
 }
 
-/* Offloaded checkpoints: the host takes up to its budget, the device keeps the rest and at most two
- * restored ones. */
-static void offload_init(const struct primitives *p, uint64_t all, struct in_flight *ret)
+/* Offloaded checkpoints: the host takes whole ones of its budget, the device keeps the rest and at
+ * most two restored ones. */
+static void offload_init(const struct primitives *p, uint64_t count, struct in_flight *ret)
 {
+    uint64_t one = ret->checkpoint, all = mul_sat(count, one), budget = p->sco_host_bytes;
     ret->device_limit = UINT64_MAX;
     ret->offloaded_bytes = 0;
     if (!(p->offload & OFFLOAD_CHECKPOINTS))
         return;
-    ret->offloaded_bytes = all < p->sco_host_bytes ? all : p->sco_host_bytes;
-    uint64_t stay = add_sat(all - ret->offloaded_bytes, mul_sat(2, ret->checkpoint));
+    ret->offloaded_bytes = all < budget ? all : budget / one * one;
+    uint64_t stay = add_sat(all - ret->offloaded_bytes, mul_sat(2, one));
     ret->device_limit = stay < all ? stay : all;
 }
 
@@ -70,9 +71,15 @@ static void extras_init(const struct budget_input *in, int stage, struct in_flig
     ret->latent_sum = arena_bytes(mul_sat(norm_tokens(in), (uint64_t)m->moe.latent), 2);
 }
 
+bool checkpoints_are_full(const struct in_flight *f, int layers)
+{
+    return mul_sat(add_sat(f->other_layers, (uint64_t)layers), f->checkpoint) >= f->device_limit;
+}
+
 uint64_t checkpoint_bytes(const struct budget_input *in, const struct in_flight *f, int layers)
 {
     uint64_t held = mul_sat(add_sat(f->other_layers, (uint64_t)layers), f->checkpoint);
+    held = held < f->device_limit ? held : f->device_limit;
     if (f->choices == 0 && f->latent_sum == 0)
         return held;
     int recomputed = layers < f->recomputed ? layers : f->recomputed;
@@ -91,7 +98,7 @@ void in_flight_counts(const struct budget_input *in, int stage, int stage_layers
     ret->layers = stage_layers;
     ret->recomputed = recomputed_layers(&in->choices->primitives, stage_layers);
     extras_init(in, stage, ret);
-    offload_init(&in->choices->primitives, checkpoint_bytes(in, ret, stage_layers), ret);
+    offload_init(&in->choices->primitives, add_sat(ret->other_layers, layers), ret);
 }
 
 /* Ids and targets; under rl advantages, and what each pass gave. */

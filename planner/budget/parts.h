@@ -91,6 +91,11 @@ struct unit_gradient {
 void unit_gradient_bytes(const struct budget_input *in, const struct unit *unit,
                          struct unit_gradient *ret);
 uint64_t unit_receive_bytes(const struct budget_input *in, const struct unit *unit);
+/* The head's use, with the embedding where they are tied; nothing where its shards circulate. */
+bool head_circulates(const struct budget_input *in);
+uint64_t head_gathered_bytes(const struct budget_input *in, const struct stage *stage);
+void head_gradient_bytes(const struct budget_input *in, const struct stage *stage,
+                         struct unit_gradient *ret);
 uint64_t reduce_receive_bytes(const struct budget_input *in, const struct stage *stage);
 
 /* checkpoints.c - micro-batches in flight and what each holds. */
@@ -103,13 +108,15 @@ struct in_flight {
     uint64_t choices;         /* what a recomputed layer with an indexer saves beside */
     uint64_t latent_sum;      /* ... with experts that work at a latent width */
     int recomputed;           /* layers of the stage that are recomputed: its first ones */
-    uint64_t device_limit;    /* offload: checkpoints that stay on the device; else UINT64_MAX */
+    uint64_t device_limit;    /* offload: of inputs, what stays on the device; else UINT64_MAX */
     uint64_t offloaded_bytes; /* on the host, at the most */
 };
 void in_flight_init(const struct budget_input *in, const struct stage *stage,
                     struct in_flight *ret);
 /* All but `checkpoint` and `inputs`, which are there already. */
 void in_flight_counts(const struct budget_input *in, int stage, int layers, struct in_flight *ret);
+/* Whether one more input than those of the first `layers` would not add to the device's. */
+bool checkpoints_are_full(const struct in_flight *f, int layers);
 /* Inputs of the first `layers` of the stage and of the layers of other micro-batches. */
 uint64_t checkpoint_bytes(const struct budget_input *in, const struct in_flight *f, int layers);
 uint64_t inputs_bytes(const struct budget_input *in); /* of one micro-batch */

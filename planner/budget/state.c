@@ -236,17 +236,26 @@ void unit_state_add(const struct budget_input *in, const struct unit *unit, uint
                  layout_expert_shards(l), items);
 }
 
+/* Slots for buckets of parameters whose state takes `bytes` each; the last is as small as what is
+ * left of `all`. */
+static uint64_t slot_bytes(const struct primitives *p, uint64_t bytes, uint64_t all)
+{
+    uint64_t bucket = mul_sat(p->bucket_params, bytes), slots = (uint64_t)p->slots;
+    uint64_t full = bucket > 0 ? all / bucket : 0;
+    if (full >= slots)
+        return mul_sat(slots, arena_bytes(bucket, 1));
+    return add_sat(mul_sat(full, arena_bytes(bucket, 1)), arena_bytes(all - full * bucket, 1));
+}
+
 /* Optimizer state that stays on the device: all, or the buckets that stream through slots. */
 uint64_t state_offload(const struct primitives *p, uint64_t *items)
 {
     uint64_t all = add_sat(items[ITEM_MASTER], items[ITEM_MOMENTS]);
     if (!(p->offload & OFFLOAD_OPTIMIZER))
         return 0;
-    uint64_t bucket = mul_sat(p->bucket_params, (uint64_t)(p->slots > 0 ? p->slots : 0));
-    uint64_t master = mul_sat(bucket, master_bytes(p)),
-             moments = mul3_sat(bucket, 2, moment_bytes(p));
-    items[ITEM_MASTER] = master < items[ITEM_MASTER] ? master : items[ITEM_MASTER];
-    items[ITEM_MOMENTS] = moments < items[ITEM_MOMENTS] ? moments : items[ITEM_MOMENTS];
+    uint64_t moments = mul_sat(2, moment_bytes(p));
+    items[ITEM_MASTER] = slot_bytes(p, master_bytes(p), items[ITEM_MASTER]);
+    items[ITEM_MOMENTS] = slot_bytes(p, moments, items[ITEM_MOMENTS]);
     return all;
 }
 

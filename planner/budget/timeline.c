@@ -101,11 +101,11 @@ static void observe(struct walk *w, const struct phase *phase)
 static void observe_layer(struct walk *w, const struct phase *phase, const struct residency *table,
                           enum item output)
 {
-    const uint64_t *live = table->live[table->peak_step];
-    uint64_t total = add_sat(sum_now(w), table->peak), saved = table->max[OWNER_SAVED];
-    if (output == ITEM_COUNT)
-        total -= live[OWNER_OUTPUT];
-    else
+    bool bare = output == ITEM_COUNT;
+    const uint64_t *live = bare ? table->bare_live : table->live[table->peak_step];
+    uint64_t total = add_sat(sum_now(w), bare ? table->bare : table->peak);
+    uint64_t saved = table->max[OWNER_SAVED];
+    if (!bare)
         raise_to(&w->ret->max[output], add_sat(w->now[output], table->max[OWNER_OUTPUT]));
     raise_to(&w->ret->max[ITEM_LAYER_SAVED], add_sat(w->now[ITEM_LAYER_SAVED], saved));
     if (!is_peak(w, phase, total))
@@ -174,8 +174,7 @@ static void gather_windows(struct walk *w, bool forward_only)
         use[n++] = unit_gathered_bytes(in, &s->layer[i]);
     int forward = s->has_head ? -1 : n;
     if (s->has_head)
-        use[n++] = add_sat(unit_gathered_bytes(in, &s->head),
-                           s->tied_copy ? unit_gathered_bytes(in, &s->embedding) : 0);
+        use[n++] = head_gathered_bytes(in, s);
     for (int i = s->layers - 1; i >= 0 && !forward_only; i--)
         use[n++] = unit_gathered_bytes(in, &s->layer[i]);
     for (int i = 0; i < n; i++) {
@@ -196,22 +195,15 @@ static void next_use(struct walk *w)
 }
 
 /* Gathers that stay when the current use has ended. */
-static uint64_t prefetched(const struct walk *w, const struct unit *current,
-                           const struct unit *second)
+static uint64_t prefetched(const struct walk *w, uint64_t own)
 {
-    const struct budget_input *in = w->r->in;
-    uint64_t own = unit_gathered_bytes(in, current);
-    if (second)
-        own = add_sat(own, unit_gathered_bytes(in, second));
     uint64_t window = w->now[ITEM_GATHERED_WEIGHTS];
     return window > own ? window - own : 0;
 }
 
 static void set_checkpoints(struct walk *w, int layers)
 {
-    uint64_t bytes = checkpoint_bytes(w->r->in, &w->flight, layers);
-    uint64_t limit = w->flight.device_limit;
-    w->now[ITEM_CHECKPOINTS] = bytes < limit ? bytes : limit;
+    w->now[ITEM_CHECKPOINTS] = checkpoint_bytes(w->r->in, &w->flight, layers);
 }
 
 /* Bytes that all layers of the stage save for one micro-batch. */
@@ -253,11 +245,13 @@ static void walk_forward(struct walk *w)
         bool saves = !is_recomputed(w, i);
         const struct residency *table =
             residency_of(w, i, saves ? RESIDENCY_FORWARD_SAVED : RESIDENCY_FORWARD);
+        /* where checkpoints leave the device, the next one takes the place of one that left */
+        bool in_place = i < s->layers - 1 && checkpoints_are_full(&w->flight, i + 1);
         next_use(w);
         phase.layer = s->first + i;
         set_checkpoints(w, i + 1);
         w->now[ITEM_LAYER_SAVED] = w->saved_before;
-        observe_layer(w, &phase, table, output_item(s, i));
+        observe_layer(w, &phase, table, in_place ? ITEM_COUNT : output_item(s, i));
         if (saves)
             w->saved_before = add_sat(w->saved_before, table->kept);
     }
@@ -291,14 +285,10 @@ static void walk_loss(struct walk *w)
 {
     const struct stage *s = w->r->stage;
     struct phase phase = { PHASE_LOSS, s->index, 0, -1 };
-    struct unit_gradient g, tied = { 0 };
+    struct unit_gradient g;
     struct loss_bytes loss;
     next_use(w);
-    unit_gradient_bytes(w->r->in, &s->head, &g);
-    if (s->tied_copy)
-        unit_gradient_bytes(w->r->in, &s->embedding, &tied);
-    g.expert = tied.dense; /* a tied head: a second part, the embedding's */
-    g.expert_receive = tied.dense_receive;
+    head_gradient_bytes(w->r->in, s, &g);
     open_gradient(w, &g);
     loss_bytes(w->r->in, &loss);
     w->now[ITEM_LOGITS] = loss.logits;
@@ -312,7 +302,7 @@ static void walk_loss(struct walk *w)
     observe(w, &phase);
     w->now[ITEM_LOSS_WORKING] = 0;
     settle(w);
-    w->now[ITEM_GATHERED_WEIGHTS] = prefetched(w, &s->head, s->tied_copy ? &s->embedding : NULL);
+    w->now[ITEM_GATHERED_WEIGHTS] = prefetched(w, head_gathered_bytes(w->r->in, s));
     reduce_unit(w, &phase, &g);
 }
 
@@ -337,7 +327,8 @@ static void backward_layer(struct walk *w, int layer)
         observe_layer(w, &phase, residency_of(w, layer, RESIDENCY_BACKWARD), ITEM_COUNT);
     }
     set_checkpoints(w, layer);
-    w->now[ITEM_GATHERED_WEIGHTS] = prefetched(w, &s->layer[layer], NULL);
+    w->now[ITEM_GATHERED_WEIGHTS] =
+        prefetched(w, unit_gathered_bytes(w->r->in, &s->layer[layer]));
     reduce_unit(w, &phase, &g);
 }
 

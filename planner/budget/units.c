@@ -34,6 +34,32 @@ void unit_gradient_bytes(const struct budget_input *in, const struct unit *unit,
     }
 }
 
+bool head_circulates(const struct budget_input *in)
+{
+    return in->choices->primitives.loss == LOSS_RING_DTP;
+}
+
+uint64_t head_gathered_bytes(const struct budget_input *in, const struct stage *stage)
+{
+    uint64_t tied = stage->tied_copy ? unit_gathered_bytes(in, &stage->embedding) : 0;
+    return head_circulates(in) ? 0 : add_sat(unit_gathered_bytes(in, &stage->head), tied);
+}
+
+/* A tied head has a second part, the embedding's. */
+void head_gradient_bytes(const struct budget_input *in, const struct stage *stage,
+                         struct unit_gradient *ret)
+{
+    struct unit_gradient tied = { 0 };
+    *ret = (struct unit_gradient){ 0 };
+    if (head_circulates(in))
+        return;
+    unit_gradient_bytes(in, &stage->head, ret);
+    if (stage->tied_copy)
+        unit_gradient_bytes(in, &stage->embedding, &tied);
+    ret->expert = tied.dense;
+    ret->expert_receive = tied.dense_receive;
+}
+
 uint64_t unit_receive_bytes(const struct budget_input *in, const struct unit *unit)
 {
     const struct layout *l = &in->choices->layout;

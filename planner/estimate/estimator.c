@@ -24,6 +24,7 @@ struct estimator *estimator_open(const struct budget_input *facts)
         memo_init(&e->spots, SPOTS, sizeof(struct spots_key), sizeof(struct pipeline_spots)) == 0) {
         e->bodies.clear_size = offsetof(struct body, kinds);
         e->spots.clear_size = offsetof(struct pipeline_spots, stages);
+        e->units.clear_size = offsetof(struct units, muon);
         return e;
     }
     estimator_close(e);
@@ -81,8 +82,8 @@ static struct peaks with_doubt(const struct stage_peak *point, const struct stag
     return (struct peaks){ point->bytes, upper, 0 };
 }
 
-/* A device reserves for the upper estimate; with more rows no tensor is
- * smaller, so that peak is the larger one. */
+/* A device reserves for the upper estimate; with more rows no tensor is smaller, so that peak is
+ * the larger one. */
 static struct peaks stage_peaks(const struct stage_parts *parts)
 {
     struct stage_peak point, high;
@@ -104,8 +105,7 @@ static void slow_peaks(const struct estimator *e, struct peaks *ret)
     *ret = (struct peaks){ worst.peak_bytes, worst.peak_upper_bytes, worst.host_bytes };
 }
 
-/* NULL where the layers are of too many kinds, or the stages, to be told apart
- * here. */
+/* NULL where the layers are of too many kinds, or the stages, to be told apart here. */
 static const struct pipeline_spots *spots_of(struct estimator *e, const struct choices *choices)
 {
     e->in.choices = choices;
@@ -167,18 +167,12 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static uint64_t without_output(const struct kind_peak *kind)
-{
-    return kind->peak - kind->output;
-}
-
-/* What a floor counts beside state, checkpoints and what layers save: the last
- * layer at work; its unit, and communicators; the loss. */
+/* What a floor counts beside state, checkpoints and what layers save: the last layer at work; its
+ * unit, and communicators; the loss. */
 enum floor_of { FLOOR_OF_SAVED, FLOOR_OF_BODY, FLOOR_OF_STATE, FLOOR_OF_ALL };
 
-/* The last layer at work, forward or backward, with its own unit gathered and,
- * backward, its gradients and the gradient stream: whichever way it is kept or
- * replayed. */
+/* The last layer at work, forward or backward, with its own unit gathered and, backward, its
+ * gradients and the gradient stream: whichever way it is kept or replayed. */
 static uint64_t last_layer_bytes(const struct stage_parts *p, enum floor_of of)
 {
     struct estimator *e = p->e;
@@ -188,10 +182,10 @@ static uint64_t last_layer_bytes(const struct stage_parts *p, enum floor_of of)
     const struct kind_peak *kinds[RESIDENCY_MODES];
     for (int m = 0; m < RESIDENCY_MODES; m++)
         kinds[m] = shared_kind(e, p->body, rows, layer, (enum residency_mode)m);
-    uint64_t forward = smaller(without_output(kinds[RESIDENCY_FORWARD]),
-                               without_output(kinds[RESIDENCY_FORWARD_SAVED]));
-    uint64_t backward = smaller(without_output(kinds[RESIDENCY_BACKWARD]),
-                                without_output(kinds[RESIDENCY_BACKWARD_SAVED]));
+    uint64_t forward =
+        smaller(kinds[RESIDENCY_FORWARD]->bare, kinds[RESIDENCY_FORWARD_SAVED]->bare);
+    uint64_t backward =
+        smaller(kinds[RESIDENCY_BACKWARD]->bare, kinds[RESIDENCY_BACKWARD_SAVED]->bare);
     if (of == FLOOR_OF_BODY)
         return larger(forward, add_sat(backward, p->flight.checkpoint));
     uint64_t beside =
@@ -215,9 +209,8 @@ static uint64_t work_bytes(const struct stage_parts *p, enum floor_of of)
     return larger(work, add_sat(loss_working_bytes(p->loss), stage_saved_bytes(p, rows, false)));
 }
 
-/* State, communicators, runtime, transfers and inputs; all checkpoints; and in
- * the loss its logits and tiles, or the last layer at work. Each is part of a
- * sum of peak.c. */
+/* State, communicators, runtime, transfers and inputs; all checkpoints; and in the loss its logits
+ * and tiles, or the last layer at work. Each is part of a sum of peak.c. */
 static uint64_t floor_bytes(struct estimator *e, const struct choices *choices, enum floor_of of)
 {
     const struct pipeline_spots *spots = spots_of(e, choices);
@@ -280,8 +273,8 @@ void estimator_time(struct estimator *e, const struct choices *choices, struct s
     ret->tokens_per_second_per_gpu = over(tokens, ret->seconds * layout_world(l));
 }
 
-/* Every layer's forward and backward without its unit's collectives, in the
- * fullest stage, for all micro-batches and the bubble. */
+/* Every layer's forward and backward without its unit's collectives, in the fullest stage, for all
+ * micro-batches and the bubble. */
 static double layer_seconds(struct estimator *e, const struct choices *choices, bool replays,
                             double exchange)
 {

@@ -27,8 +27,10 @@ static void look(struct climb *c, uint64_t others, uint64_t workspace)
 static void look_at_layer(struct climb *c, uint64_t others, const struct kind_peak *kind,
                           bool output_elsewhere)
 {
-    uint64_t own = kind->peak - (output_elsewhere ? kind->output : 0);
-    look(c, add_sat(others, own), kind->workspace);
+    if (output_elsewhere)
+        look(c, add_sat(others, kind->bare), kind->bare_workspace);
+    else
+        look(c, add_sat(others, kind->peak), kind->workspace);
 }
 
 static const struct unit_shared *layer_of(const struct stage_parts *p, int layer)
@@ -50,9 +52,10 @@ static uint64_t use_bytes(const struct stage_parts *p, int use)
     if (use < s->layers)
         return layer_of(p, use)->gathered;
     use -= s->layers;
-    if (s->has_head && use-- == 0)
-        return add_sat(p->units->head.gathered,
-                       has_tied_copy(p) ? p->units->embedding.gathered : 0);
+    if (s->has_head && use-- == 0) {
+        uint64_t tied = has_tied_copy(p) ? p->units->embedding.gathered : 0;
+        return head_circulates(&p->e->in) ? 0 : add_sat(p->units->head.gathered, tied);
+    }
     return layer_of(p, s->layers - 1 - use)->gathered;
 }
 
@@ -72,9 +75,7 @@ static uint64_t window(const struct stage_parts *p, int use)
 
 static void set_checkpoints(struct climb *c, int layers)
 {
-    const struct in_flight *f = &c->p->flight;
-    uint64_t bytes = checkpoint_bytes(&c->p->e->in, f, layers);
-    c->checkpoints = bytes < f->device_limit ? bytes : f->device_limit;
+    c->checkpoints = checkpoint_bytes(&c->p->e->in, &c->p->flight, layers);
 }
 
 /* Bytes that these layers, counted by class, save in one mode. */
@@ -152,6 +153,7 @@ uint64_t stage_saved_bytes(const struct stage_parts *parts, int rows, bool but_l
 static uint64_t forward(struct climb *c)
 {
     const struct stage_spots *s = c->p->stage;
+    const struct in_flight *f = &c->p->flight;
     uint64_t others = saved_of_others(c);
     c->saved = others;
     if (s->has_embedding) {
@@ -167,7 +169,8 @@ static uint64_t forward(struct climb *c)
         c->saved = add_sat(others, kept_bytes(c, spot->before, RESIDENCY_FORWARD_SAVED));
         look_at_layer(c, 0,
                       kind_at(c, spot->layer, saves ? RESIDENCY_FORWARD_SAVED : RESIDENCY_FORWARD),
-                      spot->layer == s->layers - 1 && !s->has_head);
+                      spot->layer == s->layers - 1 ? !s->has_head
+                                                   : checkpoints_are_full(f, spot->layer + 1));
     }
     return add_sat(others, kept_bytes(c, s->kept, RESIDENCY_FORWARD_SAVED));
 }
@@ -176,6 +179,8 @@ static struct unit_gradient head_gradient(const struct stage_parts *p)
 {
     struct unit_gradient g = p->units->head.gradient;
     bool tied = has_tied_copy(p);
+    if (head_circulates(&p->e->in))
+        return (struct unit_gradient){ 0 };
     g.expert = tied ? p->units->embedding.gradient.dense : 0;
     g.expert_receive = tied ? p->units->embedding.gradient.dense_receive : 0;
     return g;
@@ -270,8 +275,8 @@ static struct muon_bytes muon_of(const struct stage_parts *p)
     for (int i = 0; i < p->e->classes.count; i++) {
         if (!p->stage->classes[i])
             continue;
-        raise_to(p->units->layer[i].muon.gathered, &ret.gathered);
-        raise_to(p->units->layer[i].muon.workspace, &ret.workspace);
+        raise_to(p->units->muon[i].gathered, &ret.gathered);
+        raise_to(p->units->muon[i].workspace, &ret.workspace);
     }
     return ret;
 }

@@ -99,7 +99,8 @@ static void kind_init(struct estimator *e, struct body *body, int rows, enum mix
     residency_evaluate(&shape, mixer, ffn, mode, body->halves[rows], &table);
     const uint64_t *live = table.live[table.peak_step];
     body->kinds[rows][mixer][ffn][mode] =
-        (struct kind_peak){ table.peak, live[OWNER_OUTPUT], live[OWNER_WORKSPACE], table.kept };
+        (struct kind_peak){ table.peak, live[OWNER_WORKSPACE], table.bare,
+                            table.bare_live[OWNER_WORKSPACE], table.kept };
     body->done[rows][mixer][ffn] |= (uint8_t)(1U << mode);
 }
 
@@ -124,20 +125,24 @@ static void unit_shared_init(struct estimator *e, struct unit unit, struct unit_
         unit_state_add(&e->in, &unit, ret->state);
 }
 
-static void layer_shared_init(struct estimator *e, int layer, struct unit_shared *ret)
+static void muon_init(struct estimator *e, struct units *ret)
 {
-    enum mixer mixer = (enum mixer)e->in.model->layer_mixer[layer];
-    enum ffn ffn = (enum ffn)e->in.model->layer_ffn[layer];
-    unit_shared_init(e, layer_unit(&e->in, layer), ret);
-    muon_bytes_raise(&e->in, mixer, ffn, &ret->muon);
-    muon_seconds_init(&e->in, &e->machine, mixer, ffn, &ret->seconds);
+    for (int c = 0; c < e->classes.count; c++) {
+        enum mixer mixer = (enum mixer)e->in.model->layer_mixer[e->classes.layer[c]];
+        enum ffn ffn = (enum ffn)e->in.model->layer_ffn[e->classes.layer[c]];
+        ret->muon[c] = (struct muon_bytes){ 0, 0 };
+        muon_bytes_raise(&e->in, mixer, ffn, &ret->muon[c]);
+        muon_unit_init(&e->in, &e->machine, mixer, ffn, &ret->muon_seconds[c]);
+    }
 }
 
 static void units_init(struct estimator *e, struct units *ret)
 {
     struct stage stage;
     for (int c = 0; c < e->classes.count; c++)
-        layer_shared_init(e, e->classes.layer[c], &ret->layer[c]);
+        unit_shared_init(e, layer_unit(&e->in, e->classes.layer[c]), &ret->layer[c]);
+    if (e->in.choices->primitives.optimizer == OPTIMIZER_MUON)
+        muon_init(e, ret);
     stage_ends_init(&e->in, e->in.choices->layout.pp - 1, &stage);
     unit_shared_init(e, stage.embedding, &ret->embedding);
     unit_shared_init(e, stage.head, &ret->head);

@@ -14,7 +14,8 @@ enum { ROWS_POINT, ROWS_HIGH, ROW_SETS };
 
 /* The fullest step of one layer kind in one mode. */
 struct kind_peak {
-    uint64_t peak, output, workspace; /* of all owners; of these two, at that step */
+    uint64_t peak, workspace;      /* of all owners; of this one, at that step */
+    uint64_t bare, bare_workspace; /* the same without the output */
     uint64_t kept;
 };
 
@@ -43,7 +44,6 @@ struct units_key {
 struct unit_shared {
     struct unit unit;
     uint64_t gathered, receive;
-    struct muon_bytes muon;
     struct unit_seconds seconds;
     struct unit_gradient gradient;
     uint64_t state[ITEM_COUNT]; /* weights, master, moments, gradients */
@@ -51,6 +51,8 @@ struct unit_shared {
 struct units {
     struct units_key key;
     struct unit_shared layer[CLASSES_MAX], embedding, head, first_extra, last_extra;
+    struct muon_bytes muon[CLASSES_MAX]; /* these two under Muon alone; not zeroed */
+    struct muon_unit muon_seconds[CLASSES_MAX];
 };
 
 struct links_key {

@@ -526,7 +526,7 @@ static int repeats(const struct chunk_row *row, int chunks)
 /* Sums the changes: the fullest step and each owner's own maximum. */
 static void find_fullest(const struct run *r, struct residency_half *ret)
 {
-    uint64_t live[OWNER_COUNT] = { 0 }, peak = 0;
+    uint64_t live[OWNER_COUNT] = { 0 }, peak = 0, bare = 0;
     for (int step = 0; step < r->steps; step++) {
         uint64_t total = 0;
         for (int owner = 0; owner < OWNER_COUNT; owner++) {
@@ -538,9 +538,15 @@ static void find_fullest(const struct run *r, struct residency_half *ret)
             peak = total;
             memcpy(ret->live, live, sizeof live);
         }
+        if (total - live[OWNER_OUTPUT] > bare) {
+            bare = total - live[OWNER_OUTPUT];
+            memcpy(ret->bare_live, live, sizeof live);
+        }
     }
     for (int owner = 0; owner < OWNER_COUNT; owner++) {
         ret->live[owner] = ret->live[owner] < too_large ? ret->live[owner] : UINT64_MAX;
+        if (ret->bare_live[owner] >= too_large)
+            ret->bare_live[owner] = UINT64_MAX;
         ret->max[owner] = ret->max[owner] < too_large ? ret->max[owner] : UINT64_MAX;
     }
 }

@@ -112,10 +112,24 @@ static void add_table(const struct residency_table *table, const struct residenc
     }
 }
 
+/* The fullest step so far of those without the output. */
+static void raise_bare(const uint64_t *live, struct residency *ret)
+{
+    uint64_t total = 0;
+    for (int owner = 0; owner < OWNER_COUNT; owner++)
+        total = add_sat(total, owner == OWNER_OUTPUT ? 0 : live[owner]);
+    if (total <= ret->bare)
+        return;
+    ret->bare = total;
+    memcpy(ret->bare_live, live, sizeof ret->bare_live);
+    ret->bare_live[OWNER_OUTPUT] = 0;
+}
+
 static void find_peak(struct residency *ret)
 {
     memset(ret->max, 0, sizeof ret->max);
-    ret->peak = 0;
+    memset(ret->bare_live, 0, sizeof ret->bare_live);
+    ret->peak = ret->bare = 0;
     ret->peak_step = 0;
     for (int step = 0; step < ret->steps; step++) {
         uint64_t total = 0;
@@ -124,6 +138,7 @@ static void find_peak(struct residency *ret)
             total = add_sat(total, bytes);
             ret->max[owner] = bytes > ret->max[owner] ? bytes : ret->max[owner];
         }
+        raise_bare(ret->live[step], ret);
         if (total > ret->peak) {
             ret->peak = total;
             ret->peak_step = step;
@@ -134,12 +149,15 @@ static void find_peak(struct residency *ret)
 /* Puts a chunked half into one step and raises the owners' maxima to those within it. */
 static void fold_chunks(const struct residency_half *half, int step, struct residency *ret)
 {
-    uint64_t beside[OWNER_COUNT];
+    uint64_t beside[OWNER_COUNT], bare[OWNER_COUNT];
     memcpy(beside, ret->live[step], sizeof beside);
     ret->kept = add_sat(ret->kept, half->kept);
-    for (int owner = 0; owner < OWNER_COUNT; owner++)
+    for (int owner = 0; owner < OWNER_COUNT; owner++) {
         ret->live[step][owner] = add_sat(beside[owner], half->live[owner]);
+        bare[owner] = add_sat(beside[owner], half->bare_live[owner]);
+    }
     find_peak(ret);
+    raise_bare(bare, ret);
     for (int owner = 0; owner < OWNER_COUNT; owner++) {
         uint64_t most = add_sat(beside[owner], half->max[owner]);
         ret->max[owner] = most > ret->max[owner] ? most : ret->max[owner];

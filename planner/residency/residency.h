@@ -174,6 +174,8 @@ struct residency {
     uint64_t live[RESIDENCY_MAX_STEPS][OWNER_COUNT];
     uint64_t max[OWNER_COUNT]; /* own maximum of each owner */
     uint64_t kept;             /* bytes of the kept tensors */
+    /* The fullest step without the output, where that takes no room of its own. */
+    uint64_t bare, bare_live[OWNER_COUNT];
 };
 
 /* Bytes of one tensor, rounded up to the arena's 256. */
@@ -187,7 +189,7 @@ bool residency_row_applies(const struct residency_row *row, const struct residen
  * The same beside every mixer, so it can be remembered; without a mixer it is another. */
 struct residency_half {
     bool known;
-    uint64_t live[OWNER_COUNT], max[OWNER_COUNT], kept;
+    uint64_t live[OWNER_COUNT], bare_live[OWNER_COUNT], max[OWNER_COUNT], kept;
 };
 enum { RESIDENCY_HALVES = 2 * RESIDENCY_MODES };
 

@@ -166,6 +166,12 @@ static void recurrences(void **state)
     compare(DRAW_EXPERTS | DRAW_SPLIT | DRAW_CONTEXT | DRAW_STATES);
 }
 
+static void elsewhere(void **state)
+{
+    (void)state;
+    compare(DRAW_EXPERTS | DRAW_STAGES | DRAW_SPLIT | DRAW_LATENTS | DRAW_ELSEWHERE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +182,7 @@ int main(void)
         cmocka_unit_test(tensor_and_context),
         cmocka_unit_test(latents),
         cmocka_unit_test(recurrences),
+        cmocka_unit_test(elsewhere),
     };
     cmocka_set_test_filter(getenv("RANKFIT_TEST")); /* NULL: all */
     return cmocka_run_group_tests_name("budget_simulated", tests, NULL, NULL);

@@ -8,15 +8,19 @@ bool is_recomputed(const struct rank *s, int local)
     return s->p->recompute == RECOMPUTE_FULL && (first < 0 || local < first);
 }
 
+uint64_t host_checkpoints(const struct rank *s)
+{
+    uint64_t taken = s->p->sco_host_bytes / make_size(2 * s->N * s->H);
+    return taken < s->most_alive ? taken : s->most_alive;
+}
+
 /* Checkpoints that the device may hold when the host takes all it can: what stays, and two that
  * come and go. */
 static uint64_t room(const struct rank *s)
 {
-    uint64_t taken = s->p->sco_host_bytes / make_size(2 * s->N * s->H);
     if (!(s->p->offload & OFFLOAD_CHECKPOINTS))
         return UINT64_MAX;
-    taken = taken < s->most_alive ? taken : s->most_alive;
-    return s->most_alive - taken + 2;
+    return s->most_alive - host_checkpoints(s) + 2;
 }
 
 /* Bytes that wait beside a recomputed layer's input: what its indexer chose; the sum of a token's
@@ -34,13 +38,17 @@ static uint64_t latent_sum_bytes(const struct rank *s, int local)
     return experts && is_recomputed(s, local) ? latent_bytes(s) : 0;
 }
 
-void make_checkpoint(struct rank *s, struct pass *pass, int local)
+void make_checkpoint(struct rank *s)
 {
     s->alive++;
     if (s->alive - s->on_host > room(s))
         s->on_host++;
     else
         (void)make(s, ITEM_CHECKPOINTS, 2 * s->N * s->H);
+}
+
+void make_extras(struct rank *s, struct pass *pass, int local)
+{
     pass->choices[local] = make(s, ITEM_CHECKPOINTS, choices_bytes(s, local));
     pass->latent_sum[local] = make(s, ITEM_CHECKPOINTS, latent_sum_bytes(s, local));
 }

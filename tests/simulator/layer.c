@@ -25,7 +25,7 @@ void make_output(struct layer *y)
     struct rank *s = y->s;
     int run = s->layers / s->l->vpp;
     if ((y->local + 1) % run != 0)
-        make_checkpoint(s, y->pass, y->local + 1);
+        make_checkpoint(s);
     else if (s->has_head && y->local == s->layers - 1)
         y->pass->xf = make(s, ITEM_LOSS_WORKING, 2 * s->N * s->H);
 }

@@ -34,7 +34,7 @@ static void whole(struct rank *s, struct tiles *t, uint64_t tile, uint64_t vocab
 
 /* One shard of the matrix and of its gradient at work, one of each arriving; three numbers a token.
  */
-static void around(struct rank *s, struct tiles *t, uint64_t tile, uint64_t vocab)
+static void circulating(struct rank *s, struct tiles *t, uint64_t tile, uint64_t vocab)
 {
     uint64_t shard = split((int)vocab, (uint64_t)s->p->vocab_group);
     uint64_t grad = s->p->grad_dtype == DTYPE_BF16 ? 2 : 4;
@@ -58,16 +58,18 @@ static void tiles(struct rank *s)
     else if (s->p->loss == LOSS_LINEAR_CE)
         streamed(s, &t, tile, sim_vocab(s));
     else
-        around(s, &t, tile, sim_vocab(s));
+        circulating(s, &t, tile, sim_vocab(s));
     for (int i = 0; i < t.count; i++)
         drop(s, &t.held[i]);
 }
 
 void play_loss(struct rank *s, struct pass *pass)
 {
+    bool around = s->p->loss == LOSS_RING_DTP; /* gradients travel with the shards */
     const struct unit *tied = s->m->tied ? &s->embedding : NULL;
     uint64_t state = 2 * s->N * s->H, gathered = s->tp > 1 ? 2 * s->T * s->H : 0;
-    open_gradients(s, &s->head, tied);
+    if (!around)
+        open_gradients(s, &s->head, tied);
     struct held nf = make(s, ITEM_LOSS_WORKING, state), dnf = make(s, ITEM_LOSS_WORKING, state);
     struct held all = make(s, ITEM_LOSS_WORKING, gathered);
     struct held sum = make(s, ITEM_LOSS_WORKING, gathered);

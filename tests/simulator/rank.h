@@ -119,8 +119,11 @@ void reduce_state(struct rank *s);
 uint64_t sim_vocab(const struct rank *s);
 
 /* checkpoints.c */
-/* Input of a layer, by its place in the stage. */
-void make_checkpoint(struct rank *s, struct pass *pass, int local);
+/* What the host's memory for them is filled with at the most. */
+uint64_t host_checkpoints(const struct rank *s);
+/* The input of a layer; what waits beside it, by its place in the stage. */
+void make_checkpoint(struct rank *s);
+void make_extras(struct rank *s, struct pass *pass, int local);
 void drop_checkpoint(struct rank *s, struct pass *pass, int local);
 bool is_recomputed(const struct rank *s, int local);
 

@@ -48,14 +48,15 @@ static int forward_layers(struct rank *s, struct pass *pass, const struct run *r
     begin_order(s, run, reaches_head(s, run));
     if (s->has_embedding && run->first) {
         begin_use(s, use);
-        make_checkpoint(s, pass, 0);
+        make_checkpoint(s);
         end_use(s, use++);
     }
     for (int i = run->from; i < run->to; i++) {
         enter(s, SIM_FORWARD, pass->micro_batch, s->first + i);
         begin_use(s, use);
         if (i == run->from && !(s->has_embedding && run->first))
-            make_checkpoint(s, pass, i);
+            make_checkpoint(s);
+        make_extras(s, pass, i);
         layer_forward(s, pass, i, is_recomputed(s, i) ? PLAIN : SAVE);
         end_use(s, use++);
     }
@@ -68,7 +69,8 @@ static void head_and_loss(struct rank *s, struct pass *pass, int use)
     begin_use(s, use);
     play_loss(s, pass);
     end_use(s, use);
-    close_gradients(s, &s->head, s->m->tied ? &s->embedding : NULL);
+    bool around = s->p->loss == LOSS_RING_DTP;
+    close_gradients(s, around ? NULL : &s->head, s->m->tied && !around ? &s->embedding : NULL);
 }
 
 static void forward(struct rank *s, int micro_batch, int index)
@@ -216,6 +218,8 @@ void simulate(const struct sim_job *job, struct sim_result *ret)
     ret->total = job->hardware->workspace_bytes;
     make_state(s);
     make_transfers(s);
+    if (s->p->offload & OFFLOAD_CHECKPOINTS)
+        ret->host_bytes += host_checkpoints(s) * make_size(2 * s->N * s->H);
     play_micro_batches(s);
     enter(s, SIM_REDUCE, 0, -1);
     reduce_state(s);

@@ -38,8 +38,8 @@ struct sim_job {
 struct sim_result {
     uint64_t live[ITEM_COUNT], max[ITEM_COUNT], at_peak[ITEM_COUNT];
     uint64_t total, peak;
-    struct sim_phase phase;    /* of the peak */
-    uint64_t host, host_bytes; /* now, at the most */
+    struct sim_phase phase; /* of the peak */
+    uint64_t host_bytes;    /* what the host holds instead */
 };
 
 /* Plays the whole step; what was made for it has been released at its end. */

@@ -113,7 +113,7 @@ static uint64_t grad_bytes(const struct rank *s)
 static void make_optimizer(struct rank *s, uint64_t elements)
 {
     if (s->p->offload & OFFLOAD_OPTIMIZER) {
-        s->ledger->host += make_size(4 * elements) + make_size(8 * elements);
+        s->ledger->host_bytes += make_size(4 * elements) + make_size(8 * elements);
         return;
     }
     make(s, ITEM_MASTER, 4 * elements);
@@ -189,8 +189,6 @@ void make_state(struct rank *s)
              2 * (s->p->sharding == SHARDING_FSDP ? e / (uint64_t)dense_shards(s) : e));
     }
     make_slots(s, state);
-    if (s->ledger->host > s->ledger->host_bytes)
-        s->ledger->host_bytes = s->ledger->host;
 }
 
 /* Layers are their numbers; these stand for the others. */
@@ -228,6 +226,8 @@ static void gather(struct rank *s, int use)
     memset(to, 0, sizeof s->gathered[use]);
     if (which >= 0)
         (void)gather_unit(s, &s->layer[which], to);
+    if (which == USE_HEAD && s->p->loss == LOSS_RING_DTP) /* its shards circulate */
+        return;
     if (which == USE_EMBEDDING || (which == USE_HEAD && s->m->tied))
         n = gather_unit(s, &s->embedding, to);
     if (which == USE_HEAD)
