@@ -172,7 +172,7 @@ static void writing(void **state)
         { 0.8, "fraction", "80 %" },
         { 4.5e10, "bytes/s", "45 GB/s" },
         { 2.5e15, "FLOP/s", "2.5 PFLOP/s" },
-        { 753e9, "parameters", "753 billion parameters" },
+        { 753e9, "parameters", "753 billion" },
         { 78, "layers", "78" },
         { 3355444, "rows", "3355444" },
     };
