@@ -69,7 +69,6 @@ static unsigned matrix_components(void)
 int legality_optimizer(const struct legality_input *in, struct diag_list *reterr)
 {
     const struct primitives *p = &in->choices->primitives;
-    struct pos at = choice_pos(in->fixed, "optimizer");
     if (p->optimizer != OPTIMIZER_MUON)
         return 0;
     bool offloads = (p->offload & OFFLOAD_OPTIMIZER) != 0, adapts = p->lora_rank > 0;
@@ -78,6 +77,7 @@ int legality_optimizer(const struct legality_input *in, struct diag_list *reterr
         return 0;
     if (!reterr)
         return 1;
+    struct pos at = choice_pos(in->fixed, "optimizer");
     if (offloads) {
         diag_error(reterr, at,
                    "optimizer=muon works on whole matrices, and offload=optimizer streams buckets "
@@ -102,7 +102,6 @@ int legality_lora(const struct legality_input *in, struct diag_list *reterr)
 {
     const struct primitives *p = &in->choices->primitives;
     const struct model *m = in->model;
-    struct pos at = choice_pos(in->fixed, "lora_rank");
     bool parts =
         (m->mtp_layers > 0 && m->mtp_trained) || (m->vision.depth > 0 && m->vision_trained);
     if (p->lora_rank == 0)
@@ -112,6 +111,7 @@ int legality_lora(const struct legality_input *in, struct diag_list *reterr)
         return 0;
     if (!reterr)
         return 1;
+    struct pos at = choice_pos(in->fixed, "lora_rank");
     if (wide) {
         diag_error(reterr, at, "lora_rank=%d is no low rank where hidden states have %d",
                    p->lora_rank, m->hidden);
@@ -151,7 +151,6 @@ int legality_lora_idle(const struct legality_input *in, struct diag_list *reterr
 int legality_frozen(const struct legality_input *in, struct diag_list *reterr)
 {
     const struct primitives *p = &in->choices->primitives;
-    struct pos at = choice_pos(in->fixed, "frozen");
     enum { ALL = (1 << FREEZABLE_COMPONENTS) - 1 };
     char names[200];
     if (p->frozen == 0)
@@ -162,6 +161,7 @@ int legality_frozen(const struct legality_input *in, struct diag_list *reterr)
         return 0;
     if (!reterr)
         return 1;
+    struct pos at = choice_pos(in->fixed, "frozen");
     if (absent != 0) {
         diag_error(reterr, at, "frozen=%s, which %s lacks",
                    component_list(absent, names, sizeof names), in->model->name);

@@ -5,14 +5,8 @@
 enum {
     ATTENTION = 1 << COMPONENT_ATTENTION | 1 << COMPONENT_LINEAR_ATTENTION,
     MLP = 1 << COMPONENT_DENSE_MLP | 1 << COMPONENT_SHARED_EXPERT,
-    EXPERTS = 1 << COMPONENT_EXPERTS,
-    ALL_COMPONENTS = (1 << COMPONENT_COUNT) - 1
+    EXPERTS = 1 << COMPONENT_EXPERTS
 };
-
-unsigned trained_components(const struct primitives *p)
-{
-    return p->lora_rank > 0 ? 0 : ALL_COMPONENTS & ~p->frozen;
-}
 
 unsigned adapted_components(const struct primitives *p)
 {

@@ -12,7 +12,10 @@
 enum { FREEZABLE_COMPONENTS = COMPONENT_MTP };
 
 /* Bit i: the weights of component i are trained. Adapters are trained in their place. */
-unsigned trained_components(const struct primitives *p);
+static inline unsigned trained_components(const struct primitives *p)
+{
+    return p->lora_rank > 0 ? 0 : ((1U << COMPONENT_COUNT) - 1) & ~p->frozen;
+}
 /* Bit i: the matrices of component i have adapters. */
 unsigned adapted_components(const struct primitives *p);
 static inline bool has_component(unsigned components, enum component component)

@@ -21,7 +21,8 @@ void shared_terms(struct estimator *e, struct body *body, const struct units *un
     enum dtype dtype = e->in.choices->primitives.grad_dtype;
     if (!body->timed[dtype])
         time_kinds(e, body, dtype);
-    memset(ret, 0, sizeof *ret);
+    bool muon = e->in.choices->primitives.optimizer == OPTIMIZER_MUON;
+    memset(ret, 0, muon ? sizeof *ret : offsetof(struct step_terms, muon));
     ret->in = &e->in;
     ret->machine = &e->machine;
     ret->loss = &loss->pass;
@@ -36,6 +37,8 @@ void shared_terms(struct estimator *e, struct body *body, const struct units *un
             continue;
         ret->kinds[mixer][ffn] = &body->seconds[dtype][mixer][ffn];
         ret->units[mixer][ffn] = units->layer[c].seconds;
+        if (muon)
+            ret->muon[mixer][ffn] = &units->muon_seconds[c];
     }
 }
 

@@ -40,13 +40,12 @@ static double exchange_of(const struct budget_input *in, const struct layer_tens
     return 2 * gather_seconds(in->hardware, ranks_of(in, t->expert), bytes);
 }
 
-void muon_seconds_init(const struct budget_input *in, const struct machine *machine,
-                       enum mixer mixer, enum ffn ffn, struct unit_seconds *ret)
+void muon_unit_init(const struct budget_input *in, const struct machine *machine, enum mixer mixer,
+                    enum ffn ffn, struct muon_unit *ret)
 {
     const struct layer_tensors *tensors = &in->sizes->tensors[mixer][ffn];
     const struct primitives *p = &in->choices->primitives;
-    if (p->optimizer != OPTIMIZER_MUON)
-        return;
+    memset(ret, 0, sizeof *ret);
     for (int i = 0; i < tensors->count; i++) {
         const struct layer_tensor *t = &tensors->items[i];
         struct muon_seconds *part = t->expert ? &ret->expert : &ret->dense;
@@ -60,10 +59,6 @@ void muon_seconds_init(const struct budget_input *in, const struct machine *mach
     }
 }
 
-struct muon_sums {
-    struct muon_seconds dense, expert;
-};
-
 static void add_muon(const struct muon_seconds *one, double layers, struct muon_seconds *ret)
 {
     ret->products += layers * one->products;
@@ -71,15 +66,17 @@ static void add_muon(const struct muon_seconds *one, double layers, struct muon_
     ret->longest = layers > 0 && one->longest > ret->longest ? one->longest : ret->longest;
 }
 
-static struct muon_sums muon_sums(const struct step_terms *t, const struct stage_sums *stage)
+static struct muon_unit stage_sum(const struct step_terms *t, const struct stage_sums *stage)
 {
-    struct muon_sums ret;
+    struct muon_unit ret;
     memset(&ret, 0, sizeof ret);
     for (int mixer = 0; mixer < MIXER_COUNT; mixer++)
         for (int ffn = 0; ffn < FFN_COUNT; ffn++) {
             const int *layers = stage->layers[mixer][ffn];
-            add_muon(&t->units[mixer][ffn].dense, layers[0] + layers[1], &ret.dense);
-            add_muon(&t->units[mixer][ffn].expert, layers[0] + layers[1], &ret.expert);
+            if (!t->muon[mixer][ffn])
+                continue;
+            add_muon(&t->muon[mixer][ffn]->dense, layers[0] + layers[1], &ret.dense);
+            add_muon(&t->muon[mixer][ffn]->expert, layers[0] + layers[1], &ret.expert);
         }
     return ret;
 }
@@ -92,19 +89,10 @@ static double dealt(const struct muon_seconds *sum, int n)
     return share > sum->longest ? share : sum->longest;
 }
 
-double muon_products(const struct step_terms *t, const struct stage_sums *stage)
+void muon_end(const struct step_terms *t, const struct stage_sums *stage, double *item)
 {
-    if (t->in->choices->primitives.optimizer != OPTIMIZER_MUON)
-        return 0;
-    struct muon_sums sums = muon_sums(t, stage);
-    return dealt(&sums.dense, muon_dense_ranks(t->in)) +
-           dealt(&sums.expert, muon_expert_ranks(t->in));
-}
-
-double muon_exchange(const struct step_terms *t, const struct stage_sums *stage)
-{
-    if (t->in->choices->primitives.optimizer != OPTIMIZER_MUON)
-        return 0;
-    struct muon_sums sums = muon_sums(t, stage);
-    return sums.dense.exchange + sums.expert.exchange;
+    struct muon_unit sum = stage_sum(t, stage);
+    item[TIME_REDUCE] += sum.dense.exchange + sum.expert.exchange;
+    item[TIME_OPTIMIZER] += dealt(&sum.dense, muon_dense_ranks(t->in));
+    item[TIME_OPTIMIZER] += dealt(&sum.expert, muon_expert_ranks(t->in));
 }

@@ -336,7 +336,7 @@ static double optimizer_seconds(const struct step_terms *t, const struct stage_s
     double calls = optimizer_calls(stage);
     double device = calls * t->machine->kernel + update_seconds(t->in, part);
     double host = calls * t->machine->launch;
-    return (device > host ? device : host) + muon_products(t, stage);
+    return device > host ? device : host;
 }
 
 /* Gradients zeroed at the step's start; a device does so beside the forward. */
@@ -362,8 +362,10 @@ static void end_of_step(const struct step_terms *t, const struct stage_sums *sta
                         const struct elements *part, double *item)
 {
     item[TIME_ELEMENTWISE] = zeroing_seconds(t, stage, part);
-    item[TIME_REDUCE] = reduce_seconds(t->in, part) + muon_exchange(t, stage);
+    item[TIME_REDUCE] = reduce_seconds(t->in, part);
     item[TIME_OPTIMIZER] = optimizer_seconds(t, stage, part);
+    if (t->in->choices->primitives.optimizer == OPTIMIZER_MUON)
+        muon_end(t, stage, item);
 }
 
 /* The slowest stage paces the pipeline; the end of the step is that of the stage with the most. */

@@ -19,16 +19,18 @@ void kind_seconds_init(const struct budget_input *in, const struct machine *mach
 struct muon_seconds {
     double products, longest, exchange;
 };
+struct muon_unit {
+    struct muon_seconds dense, expert;
+};
 struct unit_seconds {
     double gather, scatter;
-    struct muon_seconds dense, expert;
 };
 void unit_seconds_init(const struct budget_input *in, const struct unit *unit,
                        struct unit_seconds *ret);
 
-/* muon.c - adds to the unit of a kind of layer. */
-void muon_seconds_init(const struct budget_input *in, const struct machine *machine,
-                       enum mixer mixer, enum ffn ffn, struct unit_seconds *ret);
+/* muon.c - of a kind of layer; zero under another optimizer. */
+void muon_unit_init(const struct budget_input *in, const struct machine *machine, enum mixer mixer,
+                    enum ffn ffn, struct muon_unit *ret);
 
 /* The same for all stages. kinds: of those that there are. */
 struct step_terms {
@@ -39,6 +41,8 @@ struct step_terms {
     struct unit_seconds embedding, head;
     const struct pass *loss;
     double logprob; /* seconds of the head without gradients; 0 where no pass needs it */
+    /* Under Muon, of those that there are: as kinds. Nobody else looks at it. */
+    const struct muon_unit *muon[MIXER_COUNT][FFN_COUNT];
 };
 
 struct stage_sums {
@@ -57,9 +61,9 @@ static inline void trained_sum_add(struct trained_sum *sum, double times,
     sum->second += times * (double)part->second;
 }
 
-/* muon.c - orthogonalizing the matrices of a stage at its fullest rank; bringing them together. */
-double muon_products(const struct step_terms *terms, const struct stage_sums *stage);
-double muon_exchange(const struct step_terms *terms, const struct stage_sums *stage);
+/* muon.c - adds what a stage's matrices take at the end of a step: bringing them together, and
+ * orthogonalizing those of the fullest rank. */
+void muon_end(const struct step_terms *terms, const struct stage_sums *stage, double *item);
 
 /* The slowest stage so far, and the end of the step that takes longest. */
 struct step_sums {

@@ -32,6 +32,7 @@ struct step {
     struct step_terms terms;
     struct machine machine;
     struct kind_seconds kinds[MIXER_COUNT][FFN_COUNT];
+    struct muon_unit muon[MIXER_COUNT][FFN_COUNT];
     struct pass loss;
 };
 
@@ -77,7 +78,10 @@ static void step_init(const struct budget_input *in, struct step *step, struct s
         struct unit unit = layer_unit(in, i);
         kind_seconds_init(in, &step->machine, received, mixer, ffn, kind);
         unit_seconds_init(in, &unit, &step->terms.units[mixer][ffn]);
-        muon_seconds_init(in, &step->machine, mixer, ffn, &step->terms.units[mixer][ffn]);
+        if (in->choices->primitives.optimizer == OPTIMIZER_MUON) {
+            muon_unit_init(in, &step->machine, mixer, ffn, &step->muon[mixer][ffn]);
+            step->terms.muon[mixer][ffn] = &step->muon[mixer][ffn];
+        }
         step->terms.kinds[mixer][ffn] = kind;
         note_gather(in, kind, &step->terms.units[mixer][ffn], ret);
     }
