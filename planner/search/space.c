@@ -333,10 +333,11 @@ static int ring_group(const struct space *space, const struct layout *l)
 }
 
 /* Half of what the node's memory is for one rank; the other half is the system's and the loader's.
- */
-static uint64_t host_budget(const struct hardware *h)
+ * Where the optimizer's state is there too, half of that half. */
+static uint64_t host_budget(const struct hardware *h, unsigned offload)
 {
-    return h->host_memory_bytes / (uint64_t)at_least_one(h->gpus_per_node) / 2;
+    uint64_t share = h->host_memory_bytes / (uint64_t)at_least_one(h->gpus_per_node) / 2;
+    return offload & OFFLOAD_OPTIMIZER ? share / 2 : share;
 }
 
 uint64_t space_host_room(const struct space *space)
@@ -411,7 +412,7 @@ void space_complete_primitives(const struct space *space, const struct degrees *
         p->vocab_group =
             settings->vocab_group > 0 ? settings->vocab_group : ring_group(space, &ret->layout);
     if (space->open_host_bytes && (p->offload & OFFLOAD_CHECKPOINTS) != 0)
-        p->sco_host_bytes = host_budget(space->q->hardware);
+        p->sco_host_bytes = host_budget(space->q->hardware, p->offload);
 }
 
 void space_complete(const struct space *space, const struct degrees *degrees,
