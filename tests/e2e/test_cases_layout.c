@@ -114,6 +114,48 @@ static void layers_that_stages_do_not_divide(void **state)
     json_decref(plan);
 }
 
+#define WIDE_HEAD                                                                                  \
+    H100("qwen3-8b", 16)                                                                           \
+    "--global-batch 256 --set pp=4 --set tp=1 --set cp=1 "                                         \
+    "--set sharding=zero1 --set recompute=none --set loss=linear_ce "
+
+/* The same for a head that outweighs layers: 151,936 x 4,096 = 622e6 parameters against 193e6 of a
+ * layer. 36 layers split evenly, but a last stage of 7 is told to be faster, and is. */
+static void a_last_stage_that_pays_for_its_head(void **state)
+{
+    (void)state;
+    json_t *even = case_plan(WIDE_HEAD, "fits");
+    const char *because = because_of(even, "stage_layers=9,9,9,9");
+    assert_non_null(strstr(because, "stage_layers=10,10,9,7 fits too and is 1"));
+    json_t *told = case_plan(WIDE_HEAD "--set stage_layers=10,10,9,7", "fits");
+    assert_true(number_at(told, "recommended.step.seconds") <
+                0.9 * number_at(even, "recommended.step.seconds"));
+    json_decref(even);
+    json_decref(told);
+}
+
+/* What no layout can have is refused with the values next to it that can be had. */
+static void nearest_legal_values(void **state)
+{
+    static const struct {
+        const char *arguments, *what, *near;
+    } asked[] = {
+        { H100("qwen3-30b-a3b", 24) "--set ep=12 --set tp=1 --set pp=1", "12 does not divide 128",
+          "nearest legal ep on 24 GPUs: 8" },
+        { H100("qwen3-32b", 24) "--set tp=12 --set pp=1", "12 does not divide 64 query heads",
+          "nearest legal tp on 24 GPUs: 8" },
+        { "--model qwen3-8b --hardware h100-sxm --gpus 8 --seq 1513 --set cp=4 --set tp=1",
+          "1513 tokens does not split into 8 equal parts", "1512 or 1520 tokens" },
+        { H100("qwen3-8b", 8) "--set pp=8 --set vpp=2 --set stage_layers=4*4,5*4",
+          "vpp 2 does not divide the 5 layers of stage 4", "nearest legal vpp: 1 or 5" },
+        { H100("qwen3-8b", 64) "--set pp=64 --set tp=1", "pp 64 is more than the model's 36",
+          "pp is at most 36" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
+        case_refused(asked[i].arguments, SAYS(asked[i].what, asked[i].near));
+}
+
 /* NVIDIA/Megatron-LM#1304, #2718, #1778: stages whose layers do not sum to the model's trained a
  * smaller model. 7 x 4 = 28 of 30; 11 + 13 = 24 of 48; a last stage alone. */
 static void stages_that_drop_layers(void **state)
@@ -180,6 +222,8 @@ int main(void)
         cmocka_unit_test(fewer_key_heads_than_ranks),
         cmocka_unit_test(ulysses_wants_whole_heads),
         cmocka_unit_test(layers_that_stages_do_not_divide),
+        cmocka_unit_test(a_last_stage_that_pays_for_its_head),
+        cmocka_unit_test(nearest_legal_values),
         cmocka_unit_test(stages_that_drop_layers),
         cmocka_unit_test(a_vocabulary_that_does_not_divide),
         cmocka_unit_test(batches_that_do_not_divide),
