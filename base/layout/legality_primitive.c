@@ -429,7 +429,6 @@ static bool shares_are_equal(const struct legality_input *in)
 int legality_exchange(const struct legality_input *in, struct diag_list *reterr)
 {
     const struct layout *l = &in->choices->layout;
-    struct pos at = choice_pos(in->fixed, "exchange");
     int domain = in->hardware->domain_gpus;
 
     if (in->choices->primitives.exchange != EXCHANGE_COPY)
@@ -440,6 +439,7 @@ int legality_exchange(const struct legality_input *in, struct diag_list *reterr)
         return 0;
     if (!reterr)
         return 1;
+    struct pos at = choice_pos(in->fixed, "exchange");
     if (!exchanges)
         diag_error(reterr, at, "exchange=copy, but ep 1 exchanges nothing");
     else if (!near)
