@@ -14,7 +14,7 @@ struct quest {
     struct subject *subject;
     struct search_options options;
     struct search_result result;
-    struct answer derived; /* where it is the same GPUs */
+    struct answer derived; /* where it is the same GPUs; of several, on the next fewer */
     struct search_report report;
 };
 
@@ -98,6 +98,19 @@ static int run(struct quest *quest, struct diag_list *reterr)
     return rc;
 }
 
+/* What derivation says of the largest number of GPUs that is too small. */
+static void ask_fewer(struct quest *quest)
+{
+    struct question q = quest->subject->question;
+    struct diag_list ignored = { .count = 0 };
+    q.gpus = quest->result.fewer;
+    if (quest->options.objective != OBJECTIVE_GPUS || q.gpus == 0 ||
+        derive(&q, &quest->derived, &ignored) != 0)
+        return;
+    if (quest->derived.recommended.verdict != VERDICT_FITS)
+        quest->report.fewer = &quest->derived;
+}
+
 static void show(const struct options *options, struct quest *quest)
 {
     if (!options_has(options, OPTION_JSON)) {
@@ -129,6 +142,7 @@ static int answer(const struct options *options, struct quest *quest, struct dia
     if (!result->any && !looks_at_worlds(quest->options.objective))
         return tell_illegal(quest, reterr);
     if (result->any) {
+        ask_fewer(quest);
         subject->question.gpus = result->gpus;
         subject_take(subject, &result->best);
     }

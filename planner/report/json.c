@@ -59,7 +59,7 @@ static json_t *diags_json(const struct diag_list *list)
     return ret;
 }
 
-static json_t *nearest_json(const struct answer *answer)
+json_t *report_nearest_json(const struct answer *answer)
 {
     json_t *ret = json_array();
     for (int i = 0; answer && i < answer->nearest_count; i++) {
@@ -214,7 +214,7 @@ json_t *report_plan_json(const struct prediction *prediction, const struct answe
     json_object_set_new(ret, "warnings", diags_json(warnings));
     json_object_set_new(ret, "assumptions", report_assumptions_json(prediction));
     json_object_set_new(ret, "binding", binding_json(prediction, answer));
-    json_object_set_new(ret, "nearest", nearest_json(answer));
+    json_object_set_new(ret, "nearest", report_nearest_json(answer));
     json_object_set_new(ret, "recommended", recommended_json(prediction, answer));
     json_object_set_new(ret, "candidates", candidates_json(prediction, answer));
     json_object_set_new(ret, "searched", searched_json(answer));
@@ -229,7 +229,7 @@ json_t *report_plan_file(const struct prediction *prediction, const struct answe
     json_object_set_new(ret, "assumptions", report_assumptions_json(prediction));
     if (answer) {
         json_object_set_new(ret, "binding", binding_json(prediction, answer));
-        json_object_set_new(ret, "nearest", nearest_json(answer));
+        json_object_set_new(ret, "nearest", report_nearest_json(answer));
     }
     json_t *recommended = recommended_json(prediction, answer);
     json_object_update_missing(json_object_get(ret, "recommended"), recommended);

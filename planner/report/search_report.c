@@ -84,6 +84,22 @@ static void print_derived(const struct search_report *report, FILE *out)
     text_wrap("derived", line, 0, out);
 }
 
+/* "4 GPUs do not fit: static memory of ...; there would: offload=optimizer ..." */
+static void print_fewer(const struct search_report *report, FILE *out)
+{
+    const struct answer *fewer = report->fewer;
+    char line[4 * LINE_BYTES];
+    size_t used = 0;
+    if (!fewer)
+        return;
+    text_append(line, sizeof line, &used, "%d GPUs do not fit: %s", report->result->fewer,
+                fewer->binding);
+    for (int i = 0; i < fewer->nearest_count; i++)
+        text_append(line, sizeof line, &used, "%s%s",
+                    i > 0 ? "; " : "; would fit: ", fewer->nearest[i].change);
+    text_wrap("fewer", line, 0, out);
+}
+
 static void print_step(const struct step_time *time, FILE *out)
 {
     char seconds[32], tokens[32];
@@ -114,6 +130,7 @@ void report_search_text(const struct search_report *report, struct text_style st
         print_step(&report->prediction->time, out);
         print_hours(report, out);
         print_derived(report, out);
+        print_fewer(report, out);
         print_front(report, out);
     } else {
         (void)fprintf(out, "nothing fits on any number of GPUs up to %d\n",
@@ -134,6 +151,17 @@ static json_t *searched_json(const struct search_report *report)
     json_object_set_new(ret, "derived_over_best",
                         known ? json_number(report->derived_over_best) : json_null());
     json_object_set_new(ret, "policy", known ? json_string(report->policy) : json_null());
+    return ret;
+}
+
+static json_t *fewer_json(const struct search_report *report)
+{
+    const struct answer *fewer = report->fewer;
+    if (!fewer)
+        return json_null();
+    json_t *ret = json_pack("{s:i, s:s}", "gpus", report->result->fewer, "binding", fewer->binding);
+    json_object_set_new(ret, "peak_bytes", json_bytes(fewer->recommended.worst.peak_bytes));
+    json_object_set_new(ret, "nearest", report_nearest_json(fewer));
     return ret;
 }
 
@@ -169,6 +197,7 @@ json_t *report_search_json(const struct search_report *report)
     json_object_set_new(ret, "verdict", json_string(verdict));
     json_object_set_new(ret, "limit_bytes", json_bytes(report->prediction->limit_bytes));
     json_object_set_new(ret, "gpus", r->any ? json_integer(r->gpus) : json_null());
+    json_object_set_new(ret, "fewer", fewer_json(report));
     json_object_set_new(ret, "best", r->any ? report_candidate_json(input, &r->best) : json_null());
     json_object_set_new(ret, "derived",
                         report->derived ? report_candidate_json(input, report->derived)

@@ -15,6 +15,7 @@ struct search_report {
     enum objective objective;
     double tokens;                   /* of the training; 0: not said */
     const struct candidate *derived; /* NULL: other GPUs were looked at */
+    const struct answer *fewer;      /* why the next fewer GPUs are too few; NULL: not asked */
     char policy[POLICY_BYTES];       /* of the derived */
     double derived_over_best;        /* under it, without what derivation leaves; < 0: unknown */
 };

@@ -303,7 +303,7 @@ int search_worlds(const struct question *q, const struct search_options *options
     struct search_options part_options = *options;
     struct part part = { options, 0, q->gpus };
     struct search_result *one = calloc(1, sizeof *one);
-    int rc = 0;
+    int rc = 0, fewer = 0;
 
     memset(ret, 0, sizeof *ret);
     if (!one)
@@ -324,6 +324,8 @@ int search_worlds(const struct question *q, const struct search_options *options
         one->seconds += ret->seconds;
         if (rc == 0 && one->any)
             *ret = *one;
+        if (!ret->any)
+            fewer = gpus;
         ret->layouts = one->layouts;
         ret->legal = one->legal;
         ret->judged = one->judged;
@@ -331,6 +333,7 @@ int search_worlds(const struct question *q, const struct search_options *options
         if (ret->any && options->objective == OBJECTIVE_GPUS)
             break;
     }
+    ret->fewer = ret->any ? fewer : 0;
     free(one);
     return rc;
 }

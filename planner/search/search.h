@@ -33,7 +33,9 @@ enum { FRONT_MAX = 16 };
 
 struct search_result {
     bool any;
-    int gpus; /* of the best */
+    int gpus;  /* of the best */
+    int fewer; /* of several numbers of GPUs the largest below all on which something fits; 0: none
+                */
     struct candidate best;
     uint64_t layouts, legal, judged; /* of which the last were not skipped */
     double seconds;
