@@ -62,7 +62,7 @@ static void pile_init(const struct rows_input *in, struct packed_rows *rows, str
     uint64_t of_mix = 0, times = 1;
     for (int i = 0; i < mix->distinct; i++)
         of_mix += mix->items[i].count;
-    if (in->choices->primitives.tokens_per_gpu > 0)
+    if (in->choices->primitives.tokens_per_gpu > 0 && of_mix > 0)
         times = div_up(samples(in->choices), of_mix);
     ret->distinct = mix->distinct;
     for (int i = 0; i < mix->distinct; i++) {
@@ -155,7 +155,7 @@ int rows_micro_batches(const struct rows_input *in)
     rows_init(in, &rows);
     double share = (double)samples(in->choices) / (double)rows.pieces;
     double needed = share * (double)rows.rows / layout_dp(&in->choices->layout);
-    int whole = (int)needed;
+    int whole = needed < INT32_MAX ? (int)needed : INT32_MAX - 1;
     return (double)whole < needed ? whole + 1 : whole;
 }
 

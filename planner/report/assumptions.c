@@ -61,6 +61,22 @@ static void add_trained(const struct primitives *p, json_t *array)
                    "weight too");
 }
 
+/* What stands behind rows and passes. */
+static void add_workload(const struct plan *plan, json_t *array)
+{
+    const struct primitives *p = &plan->choices.primitives;
+    if (p->tokens_per_gpu > 0 || p->packing != PACKING_NONE)
+        add(array, "rows are computed whole, what their pieces leave empty too; rows are dealt in "
+                   "turn to data-parallel ranks, and what is uneven is not in the step time");
+    if (p->rl & RL_REFERENCE)
+        add(array, p->lora_rank > 0
+                       ? "the reference model is the policy without its adapters"
+                       : "the reference model has the policy's shape, and bf16 weights "
+                         "sharded as the policy's");
+    if (p->rl != 0)
+        add(array, "rollout takes no part in the step; what it keeps on the device is --reserve");
+}
+
 json_t *report_assumptions_json(const struct prediction *prediction)
 {
     json_t *ret = json_array();
@@ -79,6 +95,7 @@ json_t *report_assumptions_json(const struct prediction *prediction)
                  "they work: a layer's and the loss's tensors once more on the last stage");
     add_vision(&plan->model, ret);
     add_trained(&plan->choices.primitives, ret);
+    add_workload(plan, ret);
     add_assumed_items(prediction, ret);
     add_assumed_times(prediction, ret);
     return ret;

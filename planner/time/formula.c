@@ -98,6 +98,9 @@ enum basis step_time_basis(const struct budget_input *in, enum time_item item)
 {
     const struct layout *l = &in->choices->layout;
     const struct primitives *p = &in->choices->primitives;
+    bool packed = p->tokens_per_gpu > 0 || p->packing != PACKING_NONE;
+    if (packed && item != TIME_BUBBLE && item != TIME_OPTIMIZER && item != TIME_REDUCE)
+        return BASIS_ASSUMED;
     switch (item) {
     case TIME_ATTENTION:
         if (in->choices->primitives.attention_deterministic && !in->hardware->host)

@@ -27,7 +27,7 @@ static void faster(const struct budget_input *in, const struct step_time *time,
                    struct time_range *ret)
 {
     const struct layout *l = &in->choices->layout;
-    double turns = (double)l->micro_batches * (l->vpp > 1 ? l->vpp : 1);
+    double turns = (double)micro_batches_of(in) * (l->vpp > 1 ? l->vpp : 1);
     double with_bubble = 1 + (turns > 0 ? (l->pp - 1) / turns : 0);
     for (size_t i = 0; i < sizeof hidable / sizeof *hidable; i++)
         add_cause(ret, hidable[i].what, -with_bubble * time->item_seconds[hidable[i].item]);
@@ -73,6 +73,19 @@ static void slower(const struct budget_input *in, const struct step_time *time,
     add_cause(ret, "state gathered when it is needed", more_seconds(&changed, &before));
 }
 
+/* Rows dealt in turn: all wait for the rank whose pieces attend to the most keys. */
+static void uneven_rows(const struct budget_input *in, const struct step_time *time,
+                        struct time_range *ret)
+{
+    const struct rows_input input = { in->choices, in->seq_tokens, in->lengths };
+    struct packed_rows rows;
+    if (!rows_are_packed(&input))
+        return;
+    rows_init(&input, &rows);
+    add_cause(ret, "attention of the fullest data-parallel rank",
+              (rows.imbalance - 1) * time->item_seconds[TIME_ATTENTION]);
+}
+
 void step_time_range(const struct budget_input *in, const struct step_time *time,
                      struct time_range *ret)
 {
@@ -80,4 +93,5 @@ void step_time_range(const struct budget_input *in, const struct step_time *time
     faster(in, time, ret);
     if (!in->measured)
         slower(in, time, ret);
+    uneven_rows(in, time, ret);
 }

@@ -5,7 +5,7 @@
 
 #include "planner/time/step_time.h"
 
-enum { RANGE_CAUSES = 8 };
+enum { RANGE_CAUSES = 9 };
 
 struct range_cause {
     const char *what;

@@ -9,6 +9,7 @@
 
 #include "base/layout/capability.h"
 #include "budget_sample.h"
+#include "planner/time/range.h"
 #include "planner/time/step_time.h"
 #include "tests/support/near.h"
 
@@ -194,6 +195,31 @@ static void memory_is_of_the_row(void **state)
     budget_compute(&s.in, &packed);
     assert_memory_equal(plain.groups, packed.groups, sizeof *plain.groups);
     assert_int_equal(budget_basis(&s.in, ITEM_LAYER_WORKING), BASIS_ASSUMED);
+    assert_int_equal(budget_basis(&s.in, ITEM_MOMENTS), BASIS_ARITHMETIC);
+    assert_int_equal(step_time_basis(&s.in, TIME_ATTENTION), BASIS_ASSUMED);
+}
+
+/* Rows of 100, and of two 50: 10,000 / 2 and 5,000 / 2 pairs of query and key, 3,750 on average. A
+ * step that waits for the rank of the first has a third more. */
+static void a_step_may_wait_for_the_fullest_rank(void **state)
+{
+    struct step_time time;
+    struct time_range range;
+    (void)state;
+    sample_init(&s);
+    s.hardware = (struct hardware){ .bf16_flops_per_second = 1e14,
+                                    .attention_forward_efficiency = 0.5,
+                                    .attention_backward_efficiency = 0.5 };
+    parse("100,50*2");
+    s.choices.layout.fsdp = 2;
+    s.choices.primitives.packing = PACKING_ROW;
+    sample_input(&s, 100);
+    s.in.lengths = &mix;
+    step_time_compute(&s.in, &time);
+    step_time_range(&s.in, &time, &range);
+    assert_near(range.slowest - time.seconds, time.item_seconds[TIME_ATTENTION] / 3, 1e-9, "s");
+    /* two layers, 4.5 forwards, 4 x 64 FLOPs a pair */
+    assert_near(time.item_seconds[TIME_ATTENTION], 2 * 4.5 * 4 * 64 * 3750 / 0.5e14, 1e-12, "s");
 }
 
 /* 121 of 128 tokens are trained on: 96, and 25 padded to 32 over cp 4. */
@@ -248,6 +274,7 @@ int main(void)
         cmocka_unit_test(some_ranks_attend_more),
         cmocka_unit_test(attention_by_the_sum_of_squares),
         cmocka_unit_test(memory_is_of_the_row),
+        cmocka_unit_test(a_step_may_wait_for_the_fullest_rank),
         cmocka_unit_test(padding_is_no_throughput),
         cmocka_unit_test(no_executor_runs_them),
     };
