@@ -1,0 +1,110 @@
+/* What is trained, and by what, asked of the program: parameters, state, refusals. */
+#include "tests/e2e/cases.h"
+#include "tests/e2e/program.h"
+#include "tests/support/near.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define LLAMA "--model llama-3.1-8b --hardware h100-sxm --gpus 8 --seq 8K --set sharding=fsdp "
+#define QWEN "--model qwen3-30b-a3b --hardware h100-sxm --gpus 8 --seq 8K --set sharding=fsdp "
+
+/* Llama-3.1-8B has 8,030,261,248 parameters; adapters of rank 16 for all its projections are
+ * 41,943,040, as PEFT prints. Over 8 ranks: weights of both in bf16, 16 B (gradient, master and two
+ * moments in fp32) an adapter's parameter. */
+static void adapters_alone_are_trained(void **state)
+{
+    (void)state;
+    json_t *plan = case_plan(LLAMA "--set lora_rank=16", "fits");
+    assert_int_equal(number_at(plan, "model.params_total"), 8030261248);
+    assert_int_equal(number_at(plan, "model.params_trained"), 41943040);
+    assert_near(case_item(plan, "weights"), 2.0 * (8030261248 + 41943040) / 8, 0, "B");
+    assert_near(case_item(plan, "gradients") + case_item(plan, "master") +
+                    case_item(plan, "moments"),
+                16.0 * 41943040 / 8, 0, "B");
+    json_decref(plan);
+}
+
+/* The router has 48 x 262,144 of Qwen3-30B-A3B's 30,532,122,624 parameters, embedding and head
+ * 311,164,928 each. */
+static void frozen_parts_are_not(void **state)
+{
+    (void)state;
+    json_t *plan = case_plan(QWEN "--set frozen=embedding,head,router --set recompute=full "
+                                  "--set moments_dtype=bf16",
+                             "fits");
+    assert_int_equal(number_at(plan, "model.params_trained"),
+                     UINT64_C(30532122624) - 2 * 311164928 - 48 * 262144);
+    json_decref(plan);
+}
+
+/* 4 B of master weights for all of Llama's parameters; 4 of momentum, and 4 more where AdamW stays:
+ * embedding, head and norms, 1,050,939,392. */
+static void muon_has_one_moment(void **state)
+{
+    (void)state;
+    json_t *plan = case_plan(LLAMA "--set optimizer=muon", "fits");
+    assert_near(case_item(plan, "master"), 4.0 * 8030261248 / 8, 0, "B");
+    assert_near(case_item(plan, "moments"), 4.0 * (8030261248 + 1050939392.0) / 8, 0, "B");
+    json_decref(plan);
+    plan = case_plan(LLAMA "--set optimizer=muon --set master=none", "fits");
+    assert_near(case_item(plan, "master"), 0, 0, "B");
+    json_decref(plan);
+}
+
+static void what_contradicts_is_refused(void **state)
+{
+    (void)state;
+    case_refused(LLAMA "--set optimizer=muon --set lora_rank=16",
+                 SAYS("lora_rank=16 trains none", "optimizer=adamw"));
+    case_refused(LLAMA "--set optimizer=muon --set offload=optimizer",
+                 SAYS("optimizer=muon works on whole matrices"));
+    case_refused(LLAMA "--set lora_rank=16 --set frozen=head", SAYS("freezes all weights"));
+    case_refused(LLAMA "--set lora_rank=16 --set lora_targets=experts",
+                 SAYS("names no matrix that llama-3.1-8b has"));
+    case_refused(LLAMA "--set frozen=experts",
+                 SAYS("frozen=experts, which llama-3.1-8b lacks",
+                      "it has embedding, head, norms, attention, dense_mlp"));
+    case_warned(LLAMA "--set lora_targets=mlp", SAYS("no effect without lora_rank"));
+}
+
+static void keys_are_explained(void **state)
+{
+    (void)state;
+    case_explained("muon", SAYS("five Newton-Schulz iterations"));
+    case_explained("lora_targets", SAYS("attention, mlp, experts"));
+    case_explained("frozen", SAYS("embedding, head, norms, attention, linear_attention"));
+    case_explained("master=none", SAYS("rounded, stochastically"));
+}
+
+/* A plan file says what was set, and is answered as the question was. */
+static void plan_files_keep_it(void **state)
+{
+    struct program_result result;
+    (void)state;
+    program_run("$RANKFIT plan " LLAMA "--set lora_rank=16 --set lora_targets=attention,mlp "
+                "-o $TMP/plan.yaml && grep -A2 -E 'lora_rank|lora_targets' $TMP/plan.yaml && "
+                "$RANKFIT budget $TMP/plan.yaml",
+                &result);
+    assert_int_equal(result.status, 0);
+    assert_non_null(strstr(result.out, "lora_rank: 16"));
+    assert_non_null(strstr(result.out, "adapters of rank 16 for attention and mlp"));
+    assert_non_null(strstr(result.out, "adapters alone are trained"));
+    program_done(&result);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(adapters_alone_are_trained), cmocka_unit_test(frozen_parts_are_not),
+        cmocka_unit_test(muon_has_one_moment),        cmocka_unit_test(what_contradicts_is_refused),
+        cmocka_unit_test(keys_are_explained),         cmocka_unit_test(plan_files_keep_it),
+    };
+    return cmocka_run_group_tests_name("cases trained", tests, NULL, NULL);
+}
