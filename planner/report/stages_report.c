@@ -16,16 +16,14 @@ static void cell_range(struct table *table, const struct measured_range *range, 
 
 static void print_assumptions(const struct stages *stages, FILE *out)
 {
-    struct table table = { .columns = 3, .left = 7 };
     text_wrap("source", stages->source, 0, out);
-    for (int i = 0; i < stages->open_count; i++) {
-        table_cell(&table, "%s", stages->open[i].name);
-        table_cell(&table, "%s", stages->open[i].value);
-        table_cell(&table, "%s", stages->open[i].because);
-    }
     (void)fputc('\n', out);
-    table_print(&table, "open", out);
-    table_done(&table);
+    for (int i = 0; i < stages->open_count; i++) {
+        const struct open_choice *open = &stages->open[i];
+        char line[1024];
+        (void)snprintf(line, sizeof line, "%s %s: %s", open->name, open->value, open->because);
+        text_wrap(i == 0 ? "open" : "", line, 2, out);
+    }
 }
 
 static void print_reading(const char *name, const char *text, FILE *out)
