@@ -67,7 +67,7 @@ static void print_saved(const struct peaks *peaks, FILE *out)
     const struct saved_item *names[SAVED_ITEMS_MAX];
     int count = saved_names(peaks, names);
     struct table table = { .columns = count + 1, .left = 1 };
-    table_cell(&table, "%s keeps beside, GB", peaks->engine);
+    table_cell(&table, "kept beside, GB");
     for (int i = 0; i < count; i++)
         table_cell(&table, "%s", names[i]->name);
     for (int i = 0; i < peaks->count; i++) {
