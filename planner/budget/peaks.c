@@ -114,6 +114,16 @@ static uint64_t logprob_peak(const struct budget_input *in, const struct rank_bu
     return add_sat(result.peak, budget->item_bytes[ITEM_SLACK]);
 }
 
+/* What the optimizer's phase adds to what stays. */
+static uint64_t optimizer_bytes(const struct budget_input *in, const struct rank_budget *budget)
+{
+    struct stage stage;
+    struct muon_bytes muon;
+    stage_init(in, budget->stage, &stage);
+    stage_muon_bytes(in, &stage, &muon);
+    return add_sat(muon.gathered, muon.workspace);
+}
+
 void budget_peaks(const struct budget_input *in, const struct rank_budget *budget, int rank,
                   struct rank_peaks *ret)
 {
@@ -124,8 +134,9 @@ void budget_peaks(const struct budget_input *in, const struct rank_budget *budge
     ret->bytes[MOMENT_STEADY] = steady;
     /* moments are there in the optimizer's phase, where all that stays is live, and before it not
      */
+    uint64_t last = add_sat(idle, optimizer_bytes(in, budget));
     ret->bytes[MOMENT_FIRST_STEP] =
-        bytes_overflowed(steady) ? steady : larger(steady - moments, idle);
+        bytes_overflowed(steady) ? steady : larger(steady - moments, last);
     ret->bytes[MOMENT_SAVE] = add_sat(idle, host ? save : 0);
     ret->bytes[MOMENT_RESUME] = add_sat(idle, host ? RESUME_BUFFER_BYTES : 0);
     ret->host_bytes[MOMENT_SAVE] = host ? 0 : save;
