@@ -3,23 +3,36 @@
 
 #include "base/checked.h"
 
+#include <limits.h>
+
+/* Interleaved: micro-batches pass a stage in groups of P, run by run of its v runs. The first ends
+ * with backward (v - 1)P, before which 2(P - p - 1) + 2(v - 1)P + 1 runs have begun. */
+static int begun_micro_batches(const struct layout *l, int stage)
+{
+    int64_t p = l->pp, v = l->vpp, last = 2 * (p - stage - 1) + 2 * (v - 1) * p;
+    int64_t within = last % (v * p) + 1, begun = last / (v * p) * p + (within < p ? within : p);
+    return begun < INT_MAX ? (int)begun : INT_MAX;
+}
+
 /* 1F1B: stage p of P holds min(P - p, m) micro-batches. Interleaved (Narayanan et al. 2021, v
  * chunks a stage): 2(P - p - 1) + (v - 1)P + 1 chunks, at most m v. */
 int held_micro_batches(const struct budget_input *in, int stage)
 {
-    int held = in->choices->layout.pp - stage, all = micro_batches_of(in);
+    const struct layout *l = &in->choices->layout;
+    int held = l->vpp > 1 ? begun_micro_batches(l, stage) : l->pp - stage;
+    int all = micro_batches_of(in);
     return held < all ? held : all;
 }
 
-static uint64_t layers_in_flight(const struct budget_input *in, int stage, uint64_t layers)
+/* Runs of layers, of one micro-batch each, that have begun and not come back. */
+static uint64_t runs_in_flight(const struct budget_input *in, int stage)
 {
     const struct layout *l = &in->choices->layout;
     if (l->vpp <= 1)
-        return layers * (uint64_t)held_micro_batches(in, stage);
-    int64_t chunks = 2 * (int64_t)(l->pp - stage - 1) + (int64_t)(l->vpp - 1) * l->pp + 1;
+        return (uint64_t)held_micro_batches(in, stage);
+    int64_t runs = 2 * (int64_t)(l->pp - stage - 1) + (int64_t)(l->vpp - 1) * l->pp + 1;
     int64_t most = (int64_t)micro_batches_of(in) * l->vpp;
-    chunks = chunks < most ? chunks : most;
-    return (uint64_t)chunks * div_up(layers, (uint64_t)l->vpp);
+    return (uint64_t)(runs < most ? runs : most);
 }
 
 static int recomputed_layers(const struct primitives *p, int layers)
@@ -45,10 +58,11 @@ static void offload_init(const struct primitives *p, uint64_t count, struct in_f
     ret->device_limit = stay < all ? stay : all;
 }
 
-/* Bytes that the first `count` layers save beside their inputs where they are recomputed. */
-static uint64_t extras(const struct model_sizes *s, const struct in_flight *f, int count)
+/* Bytes that `count` layers from `from` on save beside their inputs where they are recomputed. */
+static uint64_t extras(const struct model_sizes *s, const struct in_flight *f, int from, int count)
 {
-    int first = f->first, end = f->first + count;
+    int left = f->recomputed - from, some = left < count ? left : count;
+    int first = f->first + from, end = first + (some > 0 ? some : 0);
     uint64_t indexers = (uint64_t)(s->indexers_before[end] - s->indexers_before[first]);
     uint64_t experts = (uint64_t)(s->experts_before[end] - s->experts_before[first]);
     return add_sat(mul_sat(indexers, f->choices), mul_sat(experts, f->latent_sum));
@@ -76,29 +90,30 @@ bool checkpoints_are_full(const struct in_flight *f, int layers)
     return mul_sat(add_sat(f->other_layers, (uint64_t)layers), f->checkpoint) >= f->device_limit;
 }
 
-uint64_t checkpoint_bytes(const struct budget_input *in, const struct in_flight *f, int layers)
+uint64_t checkpoint_bytes(const struct budget_input *in, const struct in_flight *f, int inputs,
+                          int from, int layers)
 {
-    uint64_t held = mul_sat(add_sat(f->other_layers, (uint64_t)layers), f->checkpoint);
+    uint64_t held = mul_sat(add_sat(f->other_layers, (uint64_t)inputs), f->checkpoint);
     held = held < f->device_limit ? held : f->device_limit;
     if (f->choices == 0 && f->latent_sum == 0)
         return held;
-    int recomputed = layers < f->recomputed ? layers : f->recomputed;
-    uint64_t all = extras(in->sizes, f, f->recomputed);
+    uint64_t all = extras(in->sizes, f, 0, f->layers);
     uint64_t others = div_up(mul_sat(f->other_layers, all), (uint64_t)f->layers);
-    return add_sat(held, add_sat(extras(in->sizes, f, recomputed), others));
+    return add_sat(held, add_sat(extras(in->sizes, f, from, layers), others));
 }
 
 void in_flight_counts(const struct budget_input *in, int stage, int stage_layers,
                       struct in_flight *ret)
 {
-    uint64_t layers = (uint64_t)stage_layers, all = layers_in_flight(in, stage, layers);
+    uint64_t runs = runs_in_flight(in, stage);
     ret->micro_batches = held_micro_batches(in, stage);
     ret->micro_batches = ret->micro_batches < 1 ? 1 : ret->micro_batches;
-    ret->other_layers = all > layers ? all - layers : 0;
     ret->layers = stage_layers;
+    ret->run = run_layers(in->choices->layout.vpp, stage_layers);
+    ret->other_layers = runs > 1 ? (runs - 1) * (uint64_t)ret->run : 0;
     ret->recomputed = recomputed_layers(&in->choices->primitives, stage_layers);
     extras_init(in, stage, ret);
-    offload_init(&in->choices->primitives, add_sat(ret->other_layers, layers), ret);
+    offload_init(&in->choices->primitives, add_sat(ret->other_layers, (uint64_t)ret->run), ret);
 }
 
 /* Ids and targets; under rl advantages, and what each pass gave. */

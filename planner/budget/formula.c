@@ -106,7 +106,7 @@ static void checkpoints_text(const struct text *t)
     char tokens[COUNT_TEXT], layers[COUNT_TEXT], choices[80] = "";
     stage_init(t->in, t->rank->stage, &s);
     in_flight_init(t->in, &s, &f);
-    uint64_t held = add_sat(f.other_layers, (uint64_t)s.layers);
+    uint64_t held = add_sat(f.other_layers, (uint64_t)f.run);
     if (f.choices > 0)
         (void)snprintf(choices, sizeof choices,
                        ", and 4 B x %d chosen keys in layers with indexers",

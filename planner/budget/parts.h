@@ -101,10 +101,11 @@ uint64_t reduce_receive_bytes(const struct budget_input *in, const struct stage 
 /* checkpoints.c - micro-batches in flight and what each holds. */
 struct in_flight {
     int micro_batches;        /* whose inputs are held, the current one included */
-    uint64_t other_layers;    /* layer inputs held for micro-batches other than the current */
+    uint64_t other_layers;    /* layer inputs held for all runs of layers but the one at work */
     uint64_t checkpoint;      /* bytes of one layer's input */
     uint64_t inputs;          /* bytes of one micro-batch's ids and targets */
     int first, layers;        /* the stage's first layer (0 without extras); how many */
+    int run;                  /* of these, passed at once */
     uint64_t choices;         /* what a recomputed layer with an indexer saves beside */
     uint64_t latent_sum;      /* ... with experts that work at a latent width */
     int recomputed;           /* layers of the stage that are recomputed: its first ones */
@@ -115,10 +116,12 @@ void in_flight_init(const struct budget_input *in, const struct stage *stage,
                     struct in_flight *ret);
 /* All but `checkpoint` and `inputs`, which are there already. */
 void in_flight_counts(const struct budget_input *in, int stage, int layers, struct in_flight *ret);
-/* Whether one more input than those of the first `layers` would not add to the device's. */
+/* Whether one more input than `layers` of the run at work would not add to the device's. */
 bool checkpoints_are_full(const struct in_flight *f, int layers);
-/* Inputs of the first `layers` of the stage and of the layers of other micro-batches. */
-uint64_t checkpoint_bytes(const struct budget_input *in, const struct in_flight *f, int layers);
+/* `inputs` of layers of the run at work and those of all other runs in flight; beside them what
+ * `layers` layers from `from` on save. */
+uint64_t checkpoint_bytes(const struct budget_input *in, const struct in_flight *f, int inputs,
+                          int from, int layers);
 uint64_t inputs_bytes(const struct budget_input *in); /* of one micro-batch */
 int inputs_values(const struct primitives *p);        /* of 4 bytes, for a token */
 
@@ -170,6 +173,13 @@ void logprob_bytes(const struct budget_input *in, struct loss_bytes *ret);
 /* pipeline.c, communicators.c, runtime.c */
 uint64_t pipeline_bytes(const struct budget_input *in, int stage);
 int held_micro_batches(const struct budget_input *in, int stage);
+/* Layers that are passed at once: all of a stage's, or a run of vpp. */
+static inline int run_layers(int vpp, int layers)
+{
+    return vpp > 1 && layers >= vpp ? layers / vpp : layers;
+}
+/* Past the last use of a unit that is gathered ahead while use `use` of a stage is current. */
+int pass_end(const struct layout *layout, int layers, bool embeds, bool has_head, int use);
 uint64_t communicator_bytes(const struct budget_input *in);
 int communicator_count(const struct budget_input *in);
 /* "world of 64, tp of 4, ep = e_fsdp of 8": each communicator of a rank, by what it is for. */

@@ -38,6 +38,7 @@ struct walk {
     uint64_t now[ITEM_COUNT]; /* alive throughout the phase */
     uint64_t steady;          /* sum of the items that do not change from layer to layer */
     uint64_t saved_before;    /* bytes saved by the layers before the current one */
+    uint64_t other_saved;     /* of these, by runs of layers that are not at work */
     uint64_t pending;         /* two streams: gradient buffers of the unit before */
     uint64_t host_state;      /* optimizer state on the host */
 };
@@ -172,13 +173,13 @@ static void gather_windows(struct walk *w, bool forward_only)
         use[n++] = unit_gathered_bytes(in, &s->embedding);
     for (int i = 0; i < s->layers; i++)
         use[n++] = unit_gathered_bytes(in, &s->layer[i]);
-    int forward = s->has_head ? -1 : n;
     if (s->has_head)
         use[n++] = head_gathered_bytes(in, s);
     for (int i = s->layers - 1; i >= 0 && !forward_only; i--)
         use[n++] = unit_gathered_bytes(in, &s->layer[i]);
     for (int i = 0; i < n; i++) {
-        int end = i < forward ? forward : n;
+        int end = pass_end(&in->choices->layout, s->layers, s->has_embedding, s->has_head, i);
+        end = end < n ? end : n;
         w->window[i] = 0;
         for (int j = i; j < end && j - i <= ahead; j++)
             w->window[i] = add_sat(w->window[i], use[j]);
@@ -201,16 +202,24 @@ static uint64_t prefetched(const struct walk *w, uint64_t own)
     return window > own ? window - own : 0;
 }
 
-static void set_checkpoints(struct walk *w, int layers)
+/* The layer's place in the run of layers that is passed at once. */
+static int place_in_run(const struct walk *w, int layer)
 {
-    w->now[ITEM_CHECKPOINTS] = checkpoint_bytes(w->r->in, &w->flight, layers);
+    return layer % w->flight.run;
 }
 
-/* Bytes that all layers of the stage save for one micro-batch. */
-static uint64_t saved_bytes(struct walk *w)
+/* The inputs of a layer's run up to its own, or without it. */
+static void set_checkpoints(struct walk *w, int layer, bool own)
+{
+    int place = place_in_run(w, layer), count = place + (own ? 1 : 0);
+    w->now[ITEM_CHECKPOINTS] = checkpoint_bytes(w->r->in, &w->flight, count, layer - place, count);
+}
+
+/* Bytes that layers of the stage save for one micro-batch. */
+static uint64_t saved_bytes(struct walk *w, int from, int end)
 {
     uint64_t total = 0;
-    for (int i = 0; i < w->r->stage->layers; i++)
+    for (int i = from; i < end; i++)
         if (!is_recomputed(w, i))
             total = add_sat(total, residency_of(w, i, RESIDENCY_FORWARD_SAVED)->kept);
     return total;
@@ -220,7 +229,7 @@ static uint64_t other_saved_bytes(struct walk *w)
 {
     if (w->flight.other_layers == 0 || w->flight.recomputed == w->r->stage->layers)
         return 0;
-    uint64_t all = mul_sat(saved_bytes(w), w->flight.other_layers);
+    uint64_t all = mul_sat(saved_bytes(w, 0, w->r->stage->layers), w->flight.other_layers);
     return div_up(all, (uint64_t)w->r->stage->layers);
 }
 
@@ -237,7 +246,7 @@ static void walk_forward(struct walk *w)
     struct phase phase = { PHASE_FORWARD, s->index, w->flight.micro_batches - 1, -1 };
     if (s->has_embedding) {
         next_use(w);
-        set_checkpoints(w, 1);
+        w->now[ITEM_CHECKPOINTS] = checkpoint_bytes(w->r->in, &w->flight, 1, 0, 0);
         w->now[ITEM_LAYER_SAVED] = w->saved_before;
         observe(w, &phase);
     }
@@ -245,11 +254,16 @@ static void walk_forward(struct walk *w)
         bool saves = !is_recomputed(w, i);
         const struct residency *table =
             residency_of(w, i, saves ? RESIDENCY_FORWARD_SAVED : RESIDENCY_FORWARD);
-        /* where checkpoints leave the device, the next one takes the place of one that left */
-        bool in_place = i < s->layers - 1 && checkpoints_are_full(&w->flight, i + 1);
+        /* what goes to another stage is in a transfer; where checkpoints leave the device, the next
+         * one takes the place of one that left */
+        int place = place_in_run(w, i);
+        bool in_place = i < s->layers - 1 &&
+                        (place == w->flight.run - 1 || checkpoints_are_full(&w->flight, place + 1));
         next_use(w);
         phase.layer = s->first + i;
-        set_checkpoints(w, i + 1);
+        set_checkpoints(w, i, true);
+        if (place == 0)
+            w->saved_before = w->other_saved;
         w->now[ITEM_LAYER_SAVED] = w->saved_before;
         observe_layer(w, &phase, table, in_place ? ITEM_COUNT : output_item(s, i));
         if (saves)
@@ -306,6 +320,12 @@ static void walk_loss(struct walk *w)
     reduce_unit(w, &phase, &g);
 }
 
+/* The first layer of a run: nothing is left under way when its backward has ended. */
+static bool ends_pass(const struct walk *w, int layer)
+{
+    return place_in_run(w, layer) == 0;
+}
+
 static void backward_layer(struct walk *w, int layer)
 {
     const struct stage *s = w->r->stage;
@@ -315,7 +335,10 @@ static void backward_layer(struct walk *w, int layer)
     next_use(w);
     unit_gradient_bytes(w->r->in, &s->layer[layer], &g);
     open_gradient(w, &g);
-    set_checkpoints(w, layer + 1);
+    set_checkpoints(w, layer, true);
+    if (layer < s->layers - 1 && ends_pass(w, layer + 1))
+        w->saved_before =
+            add_sat(w->other_saved, saved_bytes(w, layer + 1 - w->flight.run, layer + 1));
     if (saves) {
         const struct residency *table = residency_of(w, layer, RESIDENCY_BACKWARD_SAVED);
         w->saved_before -= w->saved_before > table->kept ? table->kept : w->saved_before;
@@ -326,10 +349,11 @@ static void backward_layer(struct walk *w, int layer)
         observe_layer(w, &phase, residency_of(w, layer, RESIDENCY_REPLAY), ITEM_COUNT);
         observe_layer(w, &phase, residency_of(w, layer, RESIDENCY_BACKWARD), ITEM_COUNT);
     }
-    set_checkpoints(w, layer);
-    w->now[ITEM_GATHERED_WEIGHTS] =
-        prefetched(w, unit_gathered_bytes(w->r->in, &s->layer[layer]));
+    set_checkpoints(w, layer, false);
+    w->now[ITEM_GATHERED_WEIGHTS] = prefetched(w, unit_gathered_bytes(w->r->in, &s->layer[layer]));
     reduce_unit(w, &phase, &g);
+    if (layer > 0 && ends_pass(w, layer))
+        w->pending = 0;
 }
 
 static void walk_backward(struct walk *w)
@@ -421,7 +445,7 @@ static void walk_step(struct walk *w, uint64_t received, struct timeline_result 
     observe(w, &start);
     w->now[ITEM_INPUTS] = mul_sat((uint64_t)w->flight.micro_batches, w->flight.inputs);
     settle(w);
-    w->saved_before = other_saved_bytes(w);
+    w->saved_before = w->other_saved = other_saved_bytes(w);
     walk_forward(w);
     if (w->r->stage->has_head)
         walk_loss(w);

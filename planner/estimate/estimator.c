@@ -223,7 +223,8 @@ static uint64_t floor_bytes(struct estimator *e, const struct choices *choices, 
     for (int i = 0; i < spots->count; i++) {
         (void)parts_of_stage(&parts, &spots->stages[i]);
         const struct in_flight *f = &parts.flight;
-        uint64_t layers = add_sat(f->other_layers, (uint64_t)parts.stage->layers);
+        int last_run = (parts.stage->layers - 1) % parts.stage->run + 1;
+        uint64_t layers = add_sat(f->other_layers, (uint64_t)last_run);
         uint64_t held = smaller(mul_sat(layers, f->checkpoint), f->device_limit);
         uint64_t sum = add_sat(add_sat(parts.fixed, parts.pipeline), held);
         sum = add_sat(sum, mul_sat((uint64_t)f->micro_batches, f->inputs));

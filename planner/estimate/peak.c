@@ -64,8 +64,7 @@ static uint64_t use_bytes(const struct stage_parts *p, int use)
 static uint64_t window(const struct stage_parts *p, int use)
 {
     const struct stage_spots *s = p->stage;
-    int forward = s->has_embedding + s->layers, all = forward + s->has_head + s->layers;
-    int end = !s->has_head && use < forward ? forward : all;
+    int end = pass_end(&p->e->in.choices->layout, s->layers, s->has_embedding, s->has_head, use);
     int last = use + p->e->in.choices->primitives.prefetch_units;
     uint64_t bytes = 0;
     for (int i = use; i < end && i <= last; i++)
@@ -73,9 +72,10 @@ static uint64_t window(const struct stage_parts *p, int use)
     return bytes;
 }
 
-static void set_checkpoints(struct climb *c, int layers)
+static void set_checkpoints(struct climb *c, int layer, bool own)
 {
-    c->checkpoints = checkpoint_bytes(&c->p->e->in, &c->p->flight, layers);
+    int place = layer % c->p->stage->run, count = place + (own ? 1 : 0);
+    c->checkpoints = checkpoint_bytes(&c->p->e->in, &c->p->flight, count, layer - place, count);
 }
 
 /* Bytes that these layers, counted by class, save in one mode. */
@@ -143,10 +143,19 @@ uint64_t stage_saved_bytes(const struct stage_parts *parts, int rows, bool but_l
     const struct climb c = { .p = parts, .rows = rows };
     const struct stage_spots *s = parts->stage;
     uint16_t counts[CLASSES_MAX];
-    memcpy(counts, s->kept, sizeof counts);
+    memcpy(counts, s->kept_last, sizeof counts);
     if (but_last && s->recomputed < s->layers)
         counts[parts->e->classes.of[s->first + s->layers - 1]]--;
     return add_sat(saved_of_others(&c), kept_bytes(&c, counts, RESIDENCY_FORWARD_SAVED));
+}
+
+/* In a transfer, or in the place of a checkpoint that left the device. */
+static bool output_is_elsewhere(const struct stage_spots *s, const struct in_flight *f, int layer)
+{
+    int place = layer % s->run;
+    if (layer == s->layers - 1)
+        return !s->has_head;
+    return place == s->run - 1 || checkpoints_are_full(f, place + 1);
 }
 
 /* Returns what is saved when the forward has ended. */
@@ -158,21 +167,20 @@ static uint64_t forward(struct climb *c)
     c->saved = others;
     if (s->has_embedding) {
         c->gathered = window(c->p, 0);
-        set_checkpoints(c, 1);
+        c->checkpoints = checkpoint_bytes(&c->p->e->in, f, 1, 0, 0);
         look(c, 0, 0);
     }
     for (int i = 0; i < s->count; i++) {
         const struct spot *spot = &s->spots[i];
         bool saves = spot->layer >= s->recomputed;
         c->gathered = window(c->p, spot->layer + s->has_embedding);
-        set_checkpoints(c, spot->layer + 1);
+        set_checkpoints(c, spot->layer, true);
         c->saved = add_sat(others, kept_bytes(c, spot->before, RESIDENCY_FORWARD_SAVED));
         look_at_layer(c, 0,
                       kind_at(c, spot->layer, saves ? RESIDENCY_FORWARD_SAVED : RESIDENCY_FORWARD),
-                      spot->layer == s->layers - 1 ? !s->has_head
-                                                   : checkpoints_are_full(f, spot->layer + 1));
+                      output_is_elsewhere(s, f, spot->layer));
     }
-    return add_sat(others, kept_bytes(c, s->kept, RESIDENCY_FORWARD_SAVED));
+    return add_sat(others, kept_bytes(c, s->kept_last, RESIDENCY_FORWARD_SAVED));
 }
 
 static struct unit_gradient head_gradient(const struct stage_parts *p)
@@ -196,7 +204,7 @@ static void loss(struct climb *c)
     uint64_t working = l->tiles > l->normed ? l->tiles : l->normed, own = use_bytes(p, use);
     c->gathered = window(p, use);
     c->gradients = add_sat(c->pending, open_bytes(&g));
-    set_checkpoints(c, s->layers);
+    set_checkpoints(c, s->layers - 1, true);
     look(c, add_sat(l->logits, working), 0);
     look(c, add_sat(l->stream, p->flight.checkpoint), 0);
     c->gathered -= own;
@@ -213,30 +221,32 @@ static void backward_at(struct climb *c, const struct spot *spot, uint64_t saved
     c->gathered = window(p, s->has_embedding + s->layers + s->has_head + back);
     c->gradients = add_sat(c->pending, open_bytes(&unit->gradient));
     c->saved = saved;
-    set_checkpoints(c, layer + 1);
+    set_checkpoints(c, layer, true);
     if (layer >= s->recomputed) {
         look_at_layer(c, dx, kind_at(c, layer, RESIDENCY_BACKWARD_SAVED), true);
     } else {
         look_at_layer(c, dx, kind_at(c, layer, RESIDENCY_REPLAY), true);
         look_at_layer(c, dx, kind_at(c, layer, RESIDENCY_BACKWARD), true);
     }
-    set_checkpoints(c, layer);
+    set_checkpoints(c, layer, false);
     c->gathered -= unit->gathered;
     reduce(c, &unit->gradient, dx);
 }
 
-/* saved: when the forward has ended. Before a spot the unit above it has left its buffers. */
-static void backward(struct climb *c, uint64_t saved)
+/* Before a spot the unit above it has left its buffers, unless a run ended there. */
+static void backward(struct climb *c)
 {
     const struct stage_spots *s = c->p->stage;
+    uint64_t others = saved_of_others(c);
     for (int i = s->count - 1; i >= 0; i--) {
         const struct spot *spot = &s->spots[i];
-        uint16_t above[CLASSES_MAX];
-        for (int k = 0; k < CLASSES_MAX; k++)
-            above[k] = (uint16_t)(s->kept[k] - spot->before[k]);
-        if (spot->layer < s->layers - 1)
+        bool first = spot->layer == s->layers - 1; /* of the stage, or of a run */
+        if (!first && (spot->layer + 1) % s->run != 0)
             c->pending = pending_of(c, &layer_of(c->p, spot->layer + 1)->gradient);
-        backward_at(c, spot, saved - kept_bytes(c, above, RESIDENCY_BACKWARD_SAVED));
+        else if (!first)
+            c->pending = 0;
+        backward_at(c, spot,
+                    add_sat(others, kept_bytes(c, spot->before, RESIDENCY_BACKWARD_SAVED)));
     }
     if (!s->has_embedding)
         return;
@@ -306,7 +316,7 @@ void stage_peak_find(const struct stage_parts *parts, int rows, struct stage_pea
     c.saved = saved;
     if (parts->stage->has_head)
         loss(&c);
-    backward(&c, saved);
+    backward(&c);
     finish(&c, idle);
     *ret = c.best;
 }

@@ -1,5 +1,7 @@
 #include "planner/estimate/spots.h"
 
+#include "planner/budget/parts.h"
+
 #include <string.h>
 
 static bool alike(const struct model *m, const struct model_sizes *s, int a, int b)
@@ -33,6 +35,7 @@ void spots_key_init(const struct choices *choices, bool every, struct spots_key 
     const struct primitives *p = &choices->primitives;
     memset(ret, 0, sizeof *ret);
     ret->pp = choices->layout.pp;
+    ret->vpp = choices->layout.vpp;
     ret->around = p->prefetch_units > 1 ? p->prefetch_units : 1;
     ret->recompute_layers = p->recompute == RECOMPUTE_FULL ? p->recompute_layers : 0;
     ret->every = every;
@@ -53,9 +56,10 @@ static bool same_window(const uint8_t *classes, const struct stage_spots *s, int
     return true;
 }
 
+/* Of a run of layers that are passed at once. */
 static bool near_an_end(const struct stage_spots *s, int around, int layer)
 {
-    return layer < around || layer + around >= s->layers;
+    return layer % s->run < around || layer % s->run + around >= s->run;
 }
 
 /* True when a later layer of the stage is fuller in every phase. */
@@ -63,7 +67,7 @@ static bool is_covered(const uint8_t *classes, const struct stage_spots *s, int 
 {
     if (near_an_end(s, around, layer))
         return false;
-    for (int later = layer + 1; !near_an_end(s, around, later); later++)
+    for (int later = layer + 1; !near_an_end(s, around, later); later++) /* of its run */
         if (same_window(classes, s, around, layer, later))
             return true;
     return false;
@@ -75,10 +79,13 @@ static bool stage_init_spots(const struct layer_classes *classes, const struct s
     const uint8_t *of = classes->of + ret->first;
     uint16_t before[CLASSES_MAX] = { 0 };
 
+    ret->run = run_layers(key->vpp, ret->layers);
     ret->recomputed = key->recompute_layers == RECOMPUTE_ALL_LAYERS ? ret->layers
                       : key->recompute_layers < ret->layers         ? key->recompute_layers
                                                                     : ret->layers;
     for (int i = 0; i < ret->layers; i++) {
+        if (i % ret->run == 0)
+            memset(before, 0, sizeof before);
         if (key->every || !is_covered(of, ret, key->around, i)) {
             if (ret->count == SPOTS_MAX)
                 return false;
@@ -88,8 +95,9 @@ static bool stage_init_spots(const struct layer_classes *classes, const struct s
         }
         ret->classes[of[i]]++;
         before[of[i]] = (uint16_t)(before[of[i]] + (i >= ret->recomputed));
+        ret->kept[of[i]] = (uint16_t)(ret->kept[of[i]] + (i >= ret->recomputed));
     }
-    memcpy(ret->kept, before, sizeof before);
+    memcpy(ret->kept_last, before, sizeof before);
     return true;
 }
 

@@ -20,14 +20,15 @@ void layer_classes_init(const struct model *model, const struct model_sizes *siz
 
 struct spot {
     int layer;                    /* from the stage's first */
-    uint16_t before[CLASSES_MAX]; /* layers before it that are not recomputed */
+    uint16_t before[CLASSES_MAX]; /* layers of its run before it that are not recomputed */
 };
 
 struct stage_spots {
-    int index, first, layers, recomputed;
+    int index, first, layers, run, recomputed; /* run: layers passed at once */
     bool has_embedding, has_head;
-    uint16_t classes[CLASSES_MAX]; /* layers of each class */
-    uint16_t kept[CLASSES_MAX];    /* of these, not recomputed */
+    uint16_t classes[CLASSES_MAX];   /* layers of each class */
+    uint16_t kept[CLASSES_MAX];      /* of these, not recomputed */
+    uint16_t kept_last[CLASSES_MAX]; /* of the last run */
     int count;
     struct spot spots[SPOTS_MAX];
 };
@@ -35,7 +36,7 @@ struct stage_spots {
 /* The stages of a pipeline that can be the worst: of stages alike but in their place, the first
  * holds the most micro-batches, and all take the same time. */
 struct spots_key {
-    int pp, around, recompute_layers, every;
+    int pp, vpp, around, recompute_layers, every, unused;
     int stage_layers[LAYOUT_MAX_STAGES];
 };
 struct pipeline_spots {

@@ -136,7 +136,7 @@ static uint64_t layers_bytes(const struct view *v, enum delta_share share)
         enum mixer mixer = (enum mixer)v->in->model->layer_mixer[v->stage.first + i];
         if (kind[mixer] == 0)
             kind[mixer] = engine_layer_bytes(v->in, mixer, v->rank->routed_rows, share);
-        uint64_t bytes = kind[mixer] + checkpoint_bytes(v->in, &flight, i + 1);
+        uint64_t bytes = kind[mixer] + checkpoint_bytes(v->in, &flight, i + 1, 0, i + 1);
         most = bytes > most ? bytes : most;
     }
     return most;
