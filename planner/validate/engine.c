@@ -25,6 +25,11 @@ static const char *bytes_text(char *ret, size_t size, uint64_t bytes)
     return ret;
 }
 
+static double millions(uint64_t elements)
+{
+    return (double)elements / 1e6;
+}
+
 static struct adjustment *add(struct adjusted *ret, const char *name, const char *mechanism,
                               int64_t bytes)
 {
@@ -61,10 +66,9 @@ static void adjust_shards(const struct view *v, struct adjusted *ret)
         return;
     uint64_t own = v->rank->item_bytes[ITEM_WEIGHTS];
     struct adjustment *step =
-        add(ret, "shards", "fp32 shards are weights and master in one; no bf16 shards beside them",
-            difference(0, own));
-    (void)snprintf(step->formula, sizeof step->formula, "- 2 B x %" PRIu64 " of the shard",
-                   own / 2);
+        add(ret, "shards", "fp32 shards are weights and master in one", difference(0, own));
+    (void)snprintf(step->formula, sizeof step->formula, "- 2 B x %.1f M of the shard",
+                   millions(own / 2));
 }
 
 /* What FSDP2 holds gathered at the backward of a layer. Several stages: every unit of the stage,
@@ -76,11 +80,12 @@ static uint64_t gathered_bytes(const struct view *v, char *formula, size_t size)
     const struct unit *layer = &s->layer[s->layers - 1];
     uint64_t root = v->assume->root == ROOT_KEPT ? root_elements(s) : 0;
     if (v->in->choices->layout.pp > 1 && v->assume->units == KEPT_SEVERAL_STAGES) {
-        (void)snprintf(formula, size, "2 B x %" PRIu64 " of the stage's units", stage_elements(s));
+        (void)snprintf(formula, size, "2 B x %.1f M of the stage's units",
+                       millions(stage_elements(s)));
         return 2 * stage_elements(s);
     }
-    (void)snprintf(formula, size, "2 B x (%" PRIu64 " of the root + %" PRIu64 " of layers)", root,
-                   2 * layer->dense + layer->expert);
+    (void)snprintf(formula, size, "2 B x (%.1f M of the root + %.1f M of layers)", millions(root),
+                   millions(2 * layer->dense + layer->expert));
     return 2 * (root + 2 * layer->dense + layer->expert);
 }
 
@@ -92,13 +97,12 @@ static void adjust_gathered(const struct view *v, struct adjusted *ret)
         return;
     uint64_t bytes = gathered_bytes(v, formula, sizeof formula);
     bool all = v->in->choices->layout.pp > 1 && v->assume->units == KEPT_SEVERAL_STAGES;
-    struct adjustment *step =
-        add(ret, "gathered",
-            all ? "with several stages a unit stays gathered from its first forward on"
-                : "the root unit (embedding, head, last norm) stays gathered through the step",
-            difference(bytes, before));
+    struct adjustment *step = add(ret, "gathered",
+                                  all ? "with several stages a unit stays gathered"
+                                      : "the root unit stays gathered through the step",
+                                  difference(bytes, before));
     size_t used = 0;
-    text_append(step->formula, sizeof step->formula, &used, "%s, instead of %s GB", formula,
+    text_append(step->formula, sizeof step->formula, &used, "%s, not %s GB", formula,
                 bytes_text(own, sizeof own, before));
 }
 
@@ -117,13 +121,12 @@ static void adjust_gradients(const struct view *v, struct adjusted *ret)
     uint64_t head = v->stage.has_head ? v->stage.head.dense : 0;
     uint64_t bytes = width * (layer->dense + head) + flying;
     char own[32];
-    struct adjustment *step =
-        add(ret, "unit gradients", "a unit's gradients are bf16 until they are reduced, in fp32",
-            difference(bytes, before));
+    struct adjustment *step = add(ret, "unit gradients", "bf16 until they are reduced, in fp32",
+                                  difference(bytes, before));
     (void)snprintf(step->formula, sizeof step->formula,
-                   "%" PRIu64 " B x (%" PRIu64 " of the layer's dense part + %" PRIu64
-                   " of the head) + 4 B x %" PRIu64 " of experts, instead of %s GB",
-                   width, layer->dense, head, flying / 4, bytes_text(own, sizeof own, before));
+                   "%" PRIu64 " B x (%.1f M + head %.1f M) + 4 B x %.1f M, not %s GB", width,
+                   millions(layer->dense), millions(head), millions(flying / 4),
+                   bytes_text(own, sizeof own, before));
 }
 
 /* The fullest moment of a layer with the inputs of the layers below it, over the stage. */
@@ -159,12 +162,10 @@ static void adjust_layers(const struct view *v, struct adjusted *ret)
 {
     char own[32], other[32];
     uint64_t before = own_layers_bytes(v), bytes = layers_bytes(v, DELTA_SHARED);
-    struct adjustment *step = add(
-        ret, "layer at work",
-        "automatic differentiation keeps every operand of the replayed layer until its backward",
-        difference(bytes, before));
-    (void)snprintf(step->formula, sizeof step->formula,
-                   "%s GB at the fullest moment with layer inputs, instead of %s GB",
+    struct adjustment *step =
+        add(ret, "layer at work", "operands of a replayed layer are kept for its backward",
+            difference(bytes, before));
+    (void)snprintf(step->formula, sizeof step->formula, "%s GB with layer inputs, not %s GB",
                    bytes_text(other, sizeof other, bytes), bytes_text(own, sizeof own, before));
 }
 
@@ -193,9 +194,9 @@ static void adjust_metric(const struct view *v, const struct prediction *predict
     uint64_t sum = 0;
     if (v->rank != prediction_worst(prediction)) {
         struct adjustment *step =
-            add(ret, "first rank", "the figure is one of rank 0, which is on the first stage",
+            add(ret, "first rank", "of rank 0, which is on the first stage",
                 difference(v->rank->peak_bytes, prediction_worst(prediction)->peak_bytes));
-        (void)snprintf(step->formula, sizeof step->formula, "stage %d, instead of stage %d",
+        (void)snprintf(step->formula, sizeof step->formula, "stage %d, not stage %d",
                        v->rank->stage, prediction_worst(prediction)->stage);
     }
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
@@ -203,8 +204,7 @@ static void adjust_metric(const struct view *v, const struct prediction *predict
     if (v->assume->metric != FIGURE_ALLOCATED)
         return;
     struct adjustment *step =
-        add(ret, "not allocated", "communicators, context and modules are not torch's allocator's",
-            difference(0, sum));
+        add(ret, "not allocated", "what torch's allocator does not hold", difference(0, sum));
     (void)snprintf(step->formula, sizeof step->formula,
                    "communicators, context, modules, room that stays empty");
 }
