@@ -81,11 +81,10 @@ static const struct saved_rule {
     const char *name, *mechanism;
     uint64_t (*bytes)(const struct view *v, enum mixer mixer, enum ffn ffn);
 } rules[] = {
-    { "normed inputs", "a linear keeps its input, here a norm's output", normed_inputs },
+    { "inputs", "a linear keeps its input, here a norm's output", normed_inputs },
     { "activations", "a down projection keeps its input", activations },
-    { "normed heads", "norms of heads keep their input", normed_heads },
-    { "exchanged output", "attention keeps its output before heads are exchanged back",
-      exchanged_output },
+    { "heads", "norms of heads keep their input", normed_heads },
+    { "output", "attention keeps its output before heads are exchanged back", exchanged_output },
     { "latents", "latents behind their norms, and the rope key at every head", latents },
 };
 enum { RULES = sizeof rules / sizeof *rules };
@@ -197,7 +196,7 @@ int engine_saved(const struct prediction *prediction, const struct rank_budget *
                                               (enum ffn)v.m->layer_ffn[layer]));
         add_item(ret, rules[i].name, rules[i].mechanism, mul_sat(sum, v.held));
     }
-    add_item(ret, "unread gradients", "one bf16 gradient for each shape of a weight, never read",
+    add_item(ret, "gradients", "one bf16 gradient for each shape of a weight, never read",
              unread_gradients(&v));
     return 0;
 }
