@@ -75,6 +75,22 @@ static int differences(const struct rank_budget *got, const struct sim_result *w
     return count;
 }
 
+/* Interleaved stages of layers alike: every item's own maximum to the byte. The peak counts the
+ * inputs of as many micro-batches as there ever are, and every run with all others in flight, as
+ * from twice as many micro-batches as stages on. */
+static int bounds(const struct rank_budget *got, const struct sim_result *want, bool many)
+{
+    int count = 0;
+    uint64_t peak = played_bytes(got), over = want->peak + want->max[ITEM_INPUTS];
+    for (int i = 0; i < ITEM_COUNT; i++)
+        if (is_played(i) && got->item_max_bytes[i] != want->max[i] && ++count)
+            print_error("  maximum of %s: %" PRIu64 " in the budget, %" PRIu64 " played\n",
+                        item_infos[i].name, got->item_max_bytes[i], want->max[i]);
+    if ((peak < want->peak || (many && peak > over)) && ++count)
+        print_error("  peak: %" PRIu64 " in the budget, %" PRIu64 " played\n", peak, want->peak);
+    return count;
+}
+
 static int compare_rank(const struct budget_input *in, const struct budget *budget, int rank)
 {
     struct sim_job job = { .model = in->model,
@@ -84,8 +100,12 @@ static int compare_rank(const struct budget_input *in, const struct budget *budg
                            .rank = rank,
                            .routing = in->routing };
     struct sim_result played;
+    const struct layout *l = &in->choices->layout;
+    const struct rank_budget *group = &budget->groups[budget_group_of(in, budget, rank)];
     simulate(&job, &played);
-    return differences(&budget->groups[budget_group_of(in, budget, rank)], &played);
+    if (l->vpp > 1)
+        return bounds(group, &played, l->micro_batches >= 2 * l->pp);
+    return differences(group, &played);
 }
 
 static void compare_draw(uint64_t *seed, unsigned features)
@@ -172,6 +192,18 @@ static void elsewhere(void **state)
     compare(DRAW_EXPERTS | DRAW_STAGES | DRAW_SPLIT | DRAW_LATENTS | DRAW_ELSEWHERE);
 }
 
+static void interleaved(void **state)
+{
+    (void)state;
+    compare(DRAW_EXPERTS | DRAW_STAGES | DRAW_INTERLEAVED | DRAW_ALIKE);
+}
+
+static void everything(void **state)
+{
+    (void)state;
+    compare(DRAW_ALL & ~(unsigned)(DRAW_INTERLEAVED | DRAW_ALIKE));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,6 +215,8 @@ int main(void)
         cmocka_unit_test(latents),
         cmocka_unit_test(recurrences),
         cmocka_unit_test(elsewhere),
+        cmocka_unit_test(interleaved),
+        cmocka_unit_test(everything),
     };
     cmocka_set_test_filter(getenv("RANKFIT_TEST")); /* NULL: all */
     return cmocka_run_group_tests_name("budget_simulated", tests, NULL, NULL);

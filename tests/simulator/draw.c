@@ -70,7 +70,7 @@ static void draw_experts(const struct draw *d, struct model *m)
     m->moe.expert_bias = chance(d, 4);
     m->moe.latent = has(d, DRAW_CAPPED, 3) ? 16 * pick(d, 1, 4) : 0;
     for (int i = 0; i < m->layers; i++)
-        m->layer_ffn[i] = chance(d, 4) ? FFN_DENSE : FFN_MOE;
+        m->layer_ffn[i] = chance(d, 4) && !(d->features & DRAW_ALIKE) ? FFN_DENSE : FFN_MOE;
 }
 
 static void draw_latents(const struct draw *d, struct model *m)
@@ -263,7 +263,7 @@ static void draw_primitives(const struct draw *d, const struct model *m, const s
     p->sharding = kinds[pick(d, 0, d->features & DRAW_STAGES ? 4 : 3)];
     p->grad_dtype = chance(d, 2) ? DTYPE_FP32 : DTYPE_BF16;
     p->recompute = chance(d, 3) ? RECOMPUTE_NONE : RECOMPUTE_FULL;
-    if (p->recompute == RECOMPUTE_FULL && chance(d, 2))
+    if (p->recompute == RECOMPUTE_FULL && chance(d, 2) && !(d->features & DRAW_ALIKE))
         p->recompute_layers = pick(d, 0, m->layers);
     p->prefetch_units = pick(d, 0, 3);
     p->comm_streams = pick(d, 1, 2);

@@ -24,7 +24,8 @@ enum {
     DRAW_INTERLEAVED = 1 << 8,
     DRAW_PUBLISHED = 1 << 9, /* models/ */
     DRAW_BESIDE = 1 << 10,   /* prediction layers, vision towers */
-    DRAW_ALL = (1 << 11) - 1
+    DRAW_ALIKE = 1 << 11,    /* layers do not differ, nor in what is recomputed */
+    DRAW_ALL = (1 << 12) - 1
 };
 
 struct drawn {
