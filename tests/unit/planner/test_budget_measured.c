@@ -1,5 +1,5 @@
-/* The closed form against a step played tensor by tensor, to the byte, on random small
- * configurations. */
+/* Budgets judged at the routed rows that a run measured, against a step played with those rows, to
+ * the byte, on random small configurations. What profiles give is tests/property's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "budget_events.h"
 #include "budget_sample.h"
+#include "tests/simulator/simulator.h"
 #include "tests/support/random.h"
 
 static int pick(uint64_t *seed, int low, int high)
@@ -65,7 +65,21 @@ static void random_layout(uint64_t *seed, int vocab, struct choices *c)
     p->attention_deterministic = pick(seed, 0, 1);
 }
 
-static void expect_same(const struct rank_budget *got, const struct played *want, int round)
+/* received, chunks: one entry a layer; chunks may be NULL. */
+static void play(const struct budget_input *in, const uint64_t *received,
+                 const uint64_t *const *chunks, struct sim_result *ret)
+{
+    struct sim_job job = { .model = in->model,
+                           .hardware = in->hardware,
+                           .choices = in->choices,
+                           .seq_tokens = in->seq_tokens,
+                           .received = received,
+                           .chunks = chunks,
+                           .routing = in->routing };
+    simulate(&job, ret);
+}
+
+static void expect_same(const struct rank_budget *got, const struct sim_result *want, int round)
 {
     for (int i = 0; i < ITEM_COUNT; i++)
         if (i != ITEM_SLACK && got->item_max_bytes[i] != want->max[i])
@@ -78,69 +92,13 @@ static void expect_same(const struct rank_budget *got, const struct played *want
                  (unsigned long long)want->peak);
 }
 
-static void at_balanced_rows(void **state)
-{
-    (void)state;
-    uint64_t seed = 20261129;
-    static struct sample s;
-    static struct budget budget;
-    static struct played played;
-    for (int round = 0; round < 400; round++) {
-        uint64_t rows[MODEL_MAX_LAYERS];
-        sample_init(&s);
-        s.hardware.host = round % 2;
-        random_model(&seed, &s.model);
-        random_layout(&seed, (int)s.model.vocab, &s.choices);
-        struct budget_input *in = sample_input(&s, (uint64_t)pick(&seed, 1, 700));
-        uint64_t sent =
-            in->seq_tokens * (uint64_t)(s.choices.layout.micro_batch * s.model.moe.top_k);
-        for (int i = 0; i < s.model.layers; i++)
-            rows[i] = sent;
-        budget_compute(in, &budget);
-        play_step(in, rows, &played);
-        expect_same(&budget.groups[0], &played, round);
-    }
-}
-
-/* Chunks of the expert layers, keys and values gathered over a context group. */
-static void chunks_and_context(void **state)
-{
-    (void)state;
-    uint64_t seed = 99;
-    static struct sample s;
-    static struct budget budget;
-    static struct played played;
-    for (int round = 0; round < 400; round++) {
-        uint64_t rows[MODEL_MAX_LAYERS];
-        sample_init(&s);
-        random_model(&seed, &s.model);
-        random_layout(&seed, (int)s.model.vocab, &s.choices);
-        struct layout *l = &s.choices.layout;
-        struct primitives *p = &s.choices.primitives;
-        l->cp = 1 << pick(&seed, 0, 2);
-        l->e_fsdp *= l->cp;
-        p->context = l->cp > 1 ? CONTEXT_ALLGATHER_KV : CONTEXT_NONE;
-        p->moe = pick(&seed, 0, 3) ? MOE_CHUNKED : MOE_PLAIN;
-        p->moe_chunks = p->moe == MOE_CHUNKED ? pick(&seed, 2, 6) : 1;
-        p->wgrad_delay = p->moe == MOE_CHUNKED ? pick(&seed, -1, p->moe_chunks - 1) : 0;
-        uint64_t tokens = (uint64_t)pick(&seed, 4, 300);
-        struct budget_input *in = sample_input(&s, tokens * (uint64_t)l->cp);
-        s.hardware.host = pick(&seed, 0, 1);
-        for (int i = 0; i < s.model.layers; i++)
-            rows[i] = tokens * (uint64_t)l->micro_batch * (uint64_t)s.model.moe.top_k;
-        budget_compute(in, &budget);
-        play_step(in, rows, &played);
-        expect_same(&budget.groups[0], &played, round);
-    }
-}
-
 static void at_measured_rows(void **state)
 {
     (void)state;
     uint64_t seed = 7;
     static struct sample s;
     static struct budget budget;
-    static struct played played;
+    static struct sim_result played;
     for (int round = 0; round < 100; round++) {
         uint64_t rows[MODEL_MAX_LAYERS];
         struct routed_rows routed[2 * 8];
@@ -156,7 +114,7 @@ static void at_measured_rows(void **state)
         }
         in->measured = &measured;
         budget_compute(in, &budget);
-        play_step(in, rows, &played);
+        play(in, rows, NULL, &played);
         assert_int_equal(budget.count, 1);
         expect_same(&budget.groups[0], &played, round);
     }
@@ -179,7 +137,7 @@ static void draw_chunks(uint64_t *seed, int layers, int micro_batch, int chunks,
 }
 
 /* The larger of what two micro-batches hold. */
-static void raise_played(const struct played *one, struct played *ret)
+static void raise_played(const struct sim_result *one, struct sim_result *ret)
 {
     for (int i = 0; i < ITEM_COUNT; i++)
         ret->max[i] = one->max[i] > ret->max[i] ? one->max[i] : ret->max[i];
@@ -196,8 +154,9 @@ static void at_measured_chunks(void **state)
     for (int round = 0; round < 200; round++) {
         struct routed_rows routed[BATCHES][MODEL_MAX_LAYERS], all[BATCHES * MODEL_MAX_LAYERS];
         uint64_t spread[BATCHES][MODEL_MAX_LAYERS][MOST_CHUNKS], rows[MODEL_MAX_LAYERS];
+        const uint64_t *chunks[MODEL_MAX_LAYERS];
         struct measured_rank measured = { .rank = 0 };
-        struct played played, most = { .peak = 0 };
+        struct sim_result played, most = { .peak = 0 };
         sample_init(&s);
         random_model(&seed, &s.model);
         random_layout(&seed, (int)s.model.vocab, &s.choices);
@@ -213,9 +172,11 @@ static void at_measured_chunks(void **state)
             memcpy(all + (size_t)b * layers, routed[b], layers * sizeof all[0]);
             measured.routed = routed[b];
             measured.routed_count = layers;
-            for (size_t i = 0; i < layers; i++)
+            for (size_t i = 0; i < layers; i++) {
                 rows[i] = routed[b][i].rows_received;
-            play_step(in, rows, &played);
+                chunks[i] = spread[b][i];
+            }
+            play(in, rows, chunks, &played);
             raise_played(&played, &most);
         }
         measured.routed = all;
@@ -228,8 +189,6 @@ static void at_measured_chunks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(at_balanced_rows),
-        cmocka_unit_test(chunks_and_context),
         cmocka_unit_test(at_measured_rows),
         cmocka_unit_test(at_measured_chunks),
     };
