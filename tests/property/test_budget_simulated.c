@@ -2,9 +2,8 @@
  * is live at the peak, every item's own maximum, the peak and its phase, what the host holds. The
  * seed is printed; RANKFIT_SEED and RANKFIT_DRAWS set it and the number of draws, RANKFIT_ALL=1
  * makes many. */
-#include "planner/budget/budget.h"
+#include "tests/property/budget_difference.h"
 #include "tests/simulator/draw.h"
-#include "tests/simulator/simulator.h"
 #include "tests/support/random.h"
 
 #include <inttypes.h>
@@ -23,56 +22,6 @@ static uint64_t asked(const char *name, uint64_t otherwise)
 {
     const char *text = getenv(name);
     return text ? strtoull(text, NULL, 10) : otherwise;
-}
-
-static bool is_played(int item)
-{
-    return item != ITEM_COMMUNICATORS && item != ITEM_CONTEXT && item != ITEM_MODULES &&
-           item != ITEM_SLACK;
-}
-
-static uint64_t played_bytes(const struct rank_budget *r)
-{
-    uint64_t sum = 0;
-    for (int i = 0; i < ITEM_COUNT; i++)
-        sum += is_played(i) ? r->item_bytes[i] : 0;
-    return sum;
-}
-
-static void phase_text(int kind, int stage, int micro_batch, int layer, char *ret, size_t size)
-{
-    struct phase phase = { (enum phase_kind)kind, stage, micro_batch, layer };
-    phase_format(&phase, ret, size);
-}
-
-/* Tells every difference; returns how many. */
-static int differences(const struct rank_budget *got, const struct sim_result *want)
-{
-    int count = 0;
-    char a[96], b[96];
-    const struct phase *p = &got->peak_phase;
-    for (int i = 0; i < ITEM_COUNT; i++) {
-        if (!is_played(i))
-            continue;
-        if (got->item_max_bytes[i] != want->max[i] && ++count)
-            print_error("  maximum of %s: %" PRIu64 " in the budget, %" PRIu64 " played\n",
-                        item_infos[i].name, got->item_max_bytes[i], want->max[i]);
-        if (got->item_bytes[i] != want->at_peak[i] && ++count)
-            print_error("  %s at the peak: %" PRIu64 " in the budget, %" PRIu64 " played\n",
-                        item_infos[i].name, got->item_bytes[i], want->at_peak[i]);
-    }
-    phase_text((int)p->kind, p->stage, p->micro_batch, p->layer, a, sizeof a);
-    phase_text((int)want->phase.kind, want->phase.stage, want->phase.micro_batch, want->phase.layer,
-               b, sizeof b);
-    bool same = (int)p->kind == (int)want->phase.kind && p->layer == want->phase.layer &&
-                p->micro_batch == want->phase.micro_batch && p->stage == want->phase.stage;
-    if ((played_bytes(got) != want->peak || !same) && ++count)
-        print_error("  peak: %" PRIu64 " at %s in the budget, %" PRIu64 " at %s played\n",
-                    played_bytes(got), a, want->peak, b);
-    if (got->host_bytes != want->host_bytes && ++count)
-        print_error("  host: %" PRIu64 " in the budget, %" PRIu64 " played\n", got->host_bytes,
-                    want->host_bytes);
-    return count;
 }
 
 /* Interleaved stages of layers alike: every item's own maximum to the byte. The peak counts the
@@ -105,7 +54,7 @@ static int compare_rank(const struct budget_input *in, const struct budget *budg
     simulate(&job, &played);
     if (l->vpp > 1)
         return bounds(group, &played, l->micro_batches >= 2 * l->pp);
-    return differences(group, &played);
+    return budget_differences(group, &played, true);
 }
 
 static void compare_draw(uint64_t *seed, unsigned features)

@@ -1,0 +1,59 @@
+#include "tests/property/budget_difference.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+bool is_played(int item)
+{
+    return item != ITEM_COMMUNICATORS && item != ITEM_CONTEXT && item != ITEM_MODULES &&
+           item != ITEM_SLACK;
+}
+
+uint64_t played_bytes(const struct rank_budget *r)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < ITEM_COUNT; i++)
+        sum += is_played(i) ? r->item_bytes[i] : 0;
+    return sum;
+}
+
+static int differ(const char *what, const char *item, uint64_t got, uint64_t want, bool tell)
+{
+    if (got == want)
+        return 0;
+    if (tell)
+        (void)fprintf(stderr, "  %s%s: %" PRIu64 " in the budget, %" PRIu64 " played\n", what, item,
+                      got, want);
+    return 1;
+}
+
+static int differ_in_phase(const struct phase *got, const struct sim_phase *want, bool tell)
+{
+    struct phase played = { (enum phase_kind)want->kind, want->stage, want->micro_batch,
+                            want->layer };
+    char a[96], b[96];
+    if (got->kind == played.kind && got->stage == played.stage && got->layer == played.layer &&
+        got->micro_batch == played.micro_batch)
+        return 0;
+    phase_format(got, a, sizeof a);
+    phase_format(&played, b, sizeof b);
+    if (tell)
+        (void)fprintf(stderr, "  peak at %s in the budget, at %s played\n", a, b);
+    return 1;
+}
+
+int budget_differences(const struct rank_budget *got, const struct sim_result *want, bool tell)
+{
+    int count = 0;
+    for (int i = 0; i < ITEM_COUNT; i++) {
+        if (!is_played(i))
+            continue;
+        const char *name = item_infos[i].name;
+        count += differ("maximum of ", name, got->item_max_bytes[i], want->max[i], tell);
+        count += differ("at the peak, ", name, got->item_bytes[i], want->at_peak[i], tell);
+    }
+    count += differ("peak", "", played_bytes(got), want->peak, tell);
+    count += differ("host", "", got->host_bytes, want->host_bytes, tell);
+    return count + differ_in_phase(&got->peak_phase, &want->phase, tell);
+}

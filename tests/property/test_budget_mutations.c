@@ -1,0 +1,169 @@
+/* A comparison that cannot fail proves nothing: the budgets of drawn layouts, changed in one way
+ * each, against the steps that are played for the true ones. Unchanged, none differs; changed, a
+ * good part does. Tables are changed where the linker lets this program stand between their users
+ * and them (--wrap). */
+#include "planner/budget/parts.h"
+#include "tests/property/budget_difference.h"
+#include "tests/simulator/draw.h"
+#include "tests/support/random.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { DRAWS = 150 };
+
+enum mutation {
+    NONE,
+    EXTRA_BUFFER,    /* 256 bytes more in every step of every layer */
+    HALVED_LIFETIME, /* what a layer holds at its last step is gone before */
+    NO_CONTEXT,      /* nothing is exchanged at attention */
+    WHOLE_RECEIVE,   /* gradients arrive as if of half the ranks */
+    WRONG_GROUP      /* state shared by half the ranks */
+};
+static enum mutation mutation;
+
+void __real_residency_evaluate(const struct residency_shape *shape, enum mixer mixer, enum ffn ffn,
+                               enum residency_mode mode, struct residency_half *halves,
+                               struct residency *ret);
+void __wrap_residency_evaluate(const struct residency_shape *shape, enum mixer mixer, enum ffn ffn,
+                               enum residency_mode mode, struct residency_half *halves,
+                               struct residency *ret);
+void __real_context_bytes(const struct budget_input *in, enum mixer mixer,
+                          struct context_bytes *ret);
+void __wrap_context_bytes(const struct budget_input *in, enum mixer mixer,
+                          struct context_bytes *ret);
+uint64_t __real_reduce_receive_bytes(const struct budget_input *in, const struct stage *stage);
+uint64_t __wrap_reduce_receive_bytes(const struct budget_input *in, const struct stage *stage);
+
+static void sum_again(struct residency *ret)
+{
+    memset(ret->max, 0, sizeof ret->max);
+    ret->peak = ret->bare = 0;
+    for (int step = 0; step < ret->steps; step++) {
+        uint64_t total = 0, output = ret->live[step][OWNER_OUTPUT];
+        for (int owner = 0; owner < OWNER_COUNT; owner++) {
+            uint64_t bytes = ret->live[step][owner];
+            total += bytes;
+            ret->max[owner] = bytes > ret->max[owner] ? bytes : ret->max[owner];
+        }
+        if (total > ret->peak) {
+            ret->peak = total;
+            ret->peak_step = step;
+        }
+        if (total - output > ret->bare) {
+            ret->bare = total - output;
+            memcpy(ret->bare_live, ret->live[step], sizeof ret->bare_live);
+            ret->bare_live[OWNER_OUTPUT] = 0;
+        }
+    }
+}
+
+void __wrap_residency_evaluate(const struct residency_shape *shape, enum mixer mixer, enum ffn ffn,
+                               enum residency_mode mode, struct residency_half *halves,
+                               struct residency *ret)
+{
+    __real_residency_evaluate(shape, mixer, ffn, mode, halves, ret);
+    if (mutation == EXTRA_BUFFER)
+        for (int step = 0; step < ret->steps; step++)
+            ret->live[step][OWNER_WORKING] += 256;
+    if (mutation == HALVED_LIFETIME)
+        for (int step = ret->steps / 2; step < ret->steps; step++)
+            ret->live[step][OWNER_WORKING] = 0;
+    if (mutation == EXTRA_BUFFER || mutation == HALVED_LIFETIME)
+        sum_again(ret);
+}
+
+void __wrap_context_bytes(const struct budget_input *in, enum mixer mixer,
+                          struct context_bytes *ret)
+{
+    __real_context_bytes(in, mixer, ret);
+    if (mutation == NO_CONTEXT)
+        ret->forward = ret->backward = 0;
+}
+
+uint64_t __wrap_reduce_receive_bytes(const struct budget_input *in, const struct stage *stage)
+{
+    uint64_t bytes = __real_reduce_receive_bytes(in, stage);
+    return mutation == WHOLE_RECEIVE ? 2 * bytes : bytes;
+}
+
+/* What the budget is told of the layout. */
+static void tell_layout(const struct layout *true_one, struct layout *ret)
+{
+    *ret = *true_one;
+    if (mutation != WRONG_GROUP || ret->fsdp % 2 != 0)
+        return;
+    ret->fsdp /= 2;
+    ret->d_rep *= 2;
+}
+
+static bool differs(uint64_t *seed, unsigned features)
+{
+    static struct drawn drawn;
+    static struct model_sizes sizes;
+    static struct budget budget;
+    struct sim_result played;
+    draw_step(seed, features, &drawn);
+    struct choices told = drawn.choices;
+    tell_layout(&drawn.choices.layout, &told.layout);
+    model_sizes_init(&sizes, &drawn.model);
+    struct budget_input in = { .model = &drawn.model,
+                               .sizes = &sizes,
+                               .hardware = &drawn.hardware,
+                               .choices = &told,
+                               .gpus = drawn.gpus,
+                               .seq_tokens = drawn.seq_tokens,
+                               .routing = drawn.routing,
+                               .routing_quantile = 0.99 };
+    struct sim_job job = { .model = &drawn.model,
+                           .hardware = &drawn.hardware,
+                           .choices = &drawn.choices,
+                           .seq_tokens = drawn.seq_tokens,
+                           .rank = (int)random_below(seed, (uint64_t)drawn.gpus),
+                           .routing = drawn.routing };
+    simulate(&job, &played);
+    budget_compute(&in, &budget);
+    const struct rank_budget *rank = &budget.groups[budget_group_of(&in, &budget, job.rank)];
+    return budget_differences(rank, &played, false) > 0;
+}
+
+static int caught(enum mutation which, unsigned features)
+{
+    uint64_t seed = 20261130;
+    int count = 0;
+    mutation = which;
+    for (int i = 0; i < DRAWS; i++)
+        count += differs(&seed, features);
+    mutation = NONE;
+    return count;
+}
+
+static void each_change_is_caught(void **state)
+{
+    static const struct {
+        enum mutation mutation;
+        unsigned features;
+        int least; /* of the draws; what a change does not touch it cannot fail */
+    } rows[] = {
+        { EXTRA_BUFFER, DRAW_EXPERTS, DRAWS },    { HALVED_LIFETIME, DRAW_EXPERTS, DRAWS / 2 },
+        { NO_CONTEXT, DRAW_CONTEXT, DRAWS / 10 }, { WHOLE_RECEIVE, DRAW_EXPERTS, DRAWS / 20 },
+        { WRONG_GROUP, DRAW_EXPERTS, DRAWS / 3 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int count = caught(rows[i].mutation, rows[i].features);
+        print_message("change %zu: %d of %d draws differ\n", i, count, (int)DRAWS);
+        assert_true(count >= rows[i].least);
+        assert_int_equal(caught(NONE, rows[i].features), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(each_change_is_caught) };
+    return cmocka_run_group_tests_name("budget_mutations", tests, NULL, NULL);
+}
