@@ -181,19 +181,19 @@ static void nothing_fits_is_a_no(void **state)
     program_done(&result);
 }
 
-/* Under 3 % for every recipe whose derived layout fits, against a search under the same policy. */
-static void judge_recipe(const char *name, int *ret_judged)
+/* Where the derived layout fits, it is within 3 % of the best of a search under the same policy. */
+static void judge_plan(const char *name, int *ret_judged)
 {
     struct program_result result;
     char command[256];
 
-    (void)snprintf(command, sizeof command, "\"$RANKFIT\" plan --judge --json --recipe %s", name);
+    (void)snprintf(command, sizeof command, "\"$RANKFIT\" plan --judge --json %s", name);
     program_run(command, &result);
     json_t *plan = result.status <= 1 ? json_loads(result.out, 0, NULL) : NULL;
     assert_non_null(plan);
     json_t *ratio = json_at(plan, "searched.derived_over_best");
     if (json_is_number(ratio)) {
-        printf("  %-32s %.4f under %s\n", name, json_number_value(ratio),
+        printf("  %-64s %.4f under %s\n", name, json_number_value(ratio),
                json_string_value(json_at(plan, "searched.policy")));
         assert_in_bounds(json_number_value(ratio), 0.97, 1 + 1e-9);
         (*ret_judged)++;
@@ -210,10 +210,35 @@ static void recipes_are_derived_well(void **state)
     (void)state;
     program_run("cd \"$RANKFIT_SOURCE_ROOT/recipes\" && for f in *.yaml; do echo ${f%.yaml}; done",
                 &names);
-    for (name = strtok_r(names.out, "\n", &rest); name; name = strtok_r(NULL, "\n", &rest))
-        judge_recipe(name, &judged);
+    for (name = strtok_r(names.out, "\n", &rest); name; name = strtok_r(NULL, "\n", &rest)) {
+        char recipe[128];
+        (void)snprintf(recipe, sizeof recipe, "--recipe %s", name);
+        judge_plan(recipe, &judged);
+    }
     assert_true(judged >= 19);
     program_done(&names);
+}
+
+/* From one domain to worlds of hundreds, with large memory and small, slow links and fast. */
+static void questions_are_derived_well(void **state)
+{
+    static const char *const questions[] = {
+        "--model qwen3-30b-a3b --hardware h100-sxm --gpus 8 --seq 16K",
+        "--model gpt-oss-120b --hardware h200 --gpus 16 --seq 32K",
+        "--model qwen3-235b-a22b --hardware b200 --gpus 32 --seq 8K",
+        "--model qwen3-30b-a3b --hardware h800 --gpus 32 --seq 32K",
+        "--model qwen3-next-80b-a3b --hardware h200 --gpus 32 --seq 64K",
+        "--model llama-3.1-70b --hardware a100-80gb --gpus 64 --seq 8K",
+        "--model glm-4.5-air --hardware mi355x --gpus 64 --seq 32K",
+        "--model deepseek-v3 --hardware b300-nvl8 --gpus 128 --seq 8K",
+        "--model glm-5.2 --hardware gb200-nvl72 --gpus 256 --seq 1M",
+        "--model kimi-k2 --hardware h100-sxm --gpus 512 --seq 4K",
+    };
+    int judged = 0, count = (int)(sizeof questions / sizeof *questions);
+    (void)state;
+    for (int i = 0; i < count; i++)
+        judge_plan(questions[i], &judged);
+    assert_int_equal(judged, count);
 }
 
 int main(void)
@@ -229,6 +254,7 @@ int main(void)
         cmocka_unit_test(a_grid_marks_what_fits),
         cmocka_unit_test(nothing_fits_is_a_no),
         cmocka_unit_test(recipes_are_derived_well),
+        cmocka_unit_test(questions_are_derived_well),
     };
     return cmocka_run_group_tests_name("layouts", tests, NULL, NULL);
 }
