@@ -40,7 +40,7 @@ static void frozen_parts_are_not(void **state)
                                   "--set moments_dtype=bf16",
                              "fits");
     assert_int_equal(number_at(plan, "model.params_trained"),
-                     UINT64_C(30532122624) - 2 * 311164928 - 48 * 262144);
+                     UINT64_C(30532122624) - UINT64_C(2) * 311164928 - UINT64_C(48) * 262144);
     json_decref(plan);
 }
 

@@ -139,8 +139,8 @@ static void adapters_of_tensor_ranks(void **state)
     s.choices.primitives.lora_rank = 16;
     compute(4096);
     assert_int_equal(layer, 884736);
-    assert_int_equal(bytes_of(ITEM_GRADIENTS), 32 * 4 * layer);
-    assert_int_equal(bytes_of(ITEM_MOMENTS), 32 * 8 * layer);
+    assert_int_equal(bytes_of(ITEM_GRADIENTS), 32 * layer * 4);
+    assert_int_equal(bytes_of(ITEM_MOMENTS), 32 * layer * 8);
 }
 
 /* Rank 8: attention 8 x (2 x (2048 + 4096) + 2 x (2048 + 512)) = 139,264 a layer; an expert

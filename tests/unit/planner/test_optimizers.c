@@ -135,7 +135,7 @@ static void newton_schulz_seconds(void **state)
     s.choices.primitives.optimizer = OPTIMIZER_MUON;
     assert_near(seconds_of(TIME_OPTIMIZER, 4096), 665891729571840 / 1e14, 1e-9, "s");
     s.choices.layout.fsdp = 8;
-    assert_near(seconds_of(TIME_OPTIMIZER, 4096), 665891729571840 / 8 / 1e14, 1e-9, "s");
+    assert_near(seconds_of(TIME_OPTIMIZER, 4096), 665891729571840 / 8.0 / 1e14, 1e-9, "s");
     /* of 1,024 ranks each has one matrix at the most */
     s.choices.layout.fsdp = 1024;
     assert_near(seconds_of(TIME_OPTIMIZER, 4096), 5497558138880 / 1e14, 1e-9, "s");
