@@ -25,7 +25,6 @@ struct estimator *estimator_open(const struct budget_input *facts)
         e->bodies.clear_size = offsetof(struct body, kinds);
         e->spots.clear_size = offsetof(struct pipeline_spots, stages);
         e->units.clear_size = offsetof(struct units, muon);
-        e->units.clear_size = offsetof(struct units, muon);
         return e;
     }
     estimator_close(e);

@@ -28,7 +28,7 @@ int first_variant(struct worker *w, const struct variants *v, int from, struct c
 struct knob family_tiles(const struct space *space, const struct layout *l, enum loss loss)
 {
     static const int sizes[] = { 4096, 2048, 1024, LOSS_TILE_TOKENS };
-    uint64_t tokens = layout_local_tokens(l, space->q->seq_tokens);
+    uint64_t tokens = space_local_tokens(space, l);
     struct knob knob = { .count = 0 };
     if (!space->open_tile || loss == LOSS_RING_DTP)
         return (struct knob){ .count = 1, .values = { space->base.loss_tile_tokens } };

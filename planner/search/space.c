@@ -345,10 +345,16 @@ uint64_t space_host_room(const struct space *space)
     return question_host_room(space->q);
 }
 
+uint64_t space_local_tokens(const struct space *space, const struct layout *layout)
+{
+    uint64_t row = space->base.tokens_per_gpu;
+    return row > 0 ? row : layout_local_tokens(layout, space->q->seq_tokens);
+}
+
 /* Tokens that a rank routes, in so many chunks one after another; a larger cap makes as many. */
 static uint64_t cap_tokens(const struct space *space, const struct layout *l, int chunks)
 {
-    uint64_t tokens = layout_local_tokens(l, space->q->seq_tokens) / (uint64_t)at_least_one(l->tp);
+    uint64_t tokens = div_up(space_local_tokens(space, l), (uint64_t)at_least_one(l->tp));
     return div_up(tokens > 0 ? tokens : 1, (uint64_t)at_least_one(chunks));
 }
 
@@ -484,7 +490,7 @@ static void widen_tiles(const struct space *space, struct candidate *candidate)
     static const int sizes[] = { 4096, 2048, 1024 };
     int *tile = &candidate->choices.primitives.loss_tile_tokens;
     const int least = *tile;
-    uint64_t tokens = layout_local_tokens(&candidate->choices.layout, space->q->seq_tokens);
+    uint64_t tokens = space_local_tokens(space, &candidate->choices.layout);
 
     if (!space->open_tile || candidate->choices.primitives.loss == LOSS_RING_DTP)
         return;

@@ -115,6 +115,9 @@ void space_complete_primitives(const struct space *space, const struct degrees *
 /* Takes from every open choice what the host backend does not run. */
 void space_restrict_to_host(struct space *space);
 
+/* Tokens of a micro-batch that one rank holds. */
+uint64_t space_local_tokens(const struct space *space, const struct layout *layout);
+
 /* Host memory that one rank may fill. */
 uint64_t space_host_room(const struct space *space);
 

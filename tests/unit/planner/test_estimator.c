@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "budget_sample.h"
+#include "planner/budget/parts.h"
 #include "planner/estimate/estimator.h"
 #include "tests/support/random.h"
 
@@ -198,6 +199,142 @@ static void assert_same_time(struct estimator *e, const struct choices *choices,
     assert_true(estimator_least_seconds(e, choices) <= slow.seconds * (1 + 1e-12));
 }
 
+/* The same layers with the leanest state there is. */
+static struct choices leanest_state(const struct choices *choices)
+{
+    struct choices ret = *choices;
+    struct layout *l = &ret.layout;
+    l->fsdp *= l->d_rep;
+    l->e_fsdp *= l->e_rep;
+    l->d_rep = l->e_rep = 1;
+    ret.primitives.sharding = SHARDING_FSDP;
+    ret.primitives.offload = OFFLOAD_CHECKPOINTS | OFFLOAD_OPTIMIZER;
+    ret.primitives.sco_host_bytes = UINT64_C(1) << 50;
+    return ret;
+}
+
+/* Each bound of a search holds for whatever it leaves open. */
+static void assert_bounds(struct estimator *e, const struct choices *choices)
+{
+    struct budget_input in = s.in;
+    struct choices lean = leanest_state(choices), plain = lean, floor;
+    struct primitives *p = &plain.primitives;
+    struct rank_budget worst;
+    struct step_time time;
+    in.choices = choices;
+    budget_worst(&in, &worst);
+    step_time_compute(&in, &time);
+    p->moe = MOE_PLAIN;
+    p->moe_chunks = 1;
+    p->exchange = EXCHANGE_SM;
+    floor = choices->primitives.moe == MOE_CAPPED ? lean : plain;
+    assert_true(estimator_state_floor(e, choices) <= worst.peak_upper_bytes);
+    assert_true(estimator_body_floor(e, &lean) <= worst.peak_upper_bytes);
+    assert_true(estimator_saved_floor(e, &floor) <= worst.peak_upper_bytes);
+    assert_true(estimator_layer_seconds(e, choices) <= time.seconds * (1 + 1e-12));
+    assert_true(estimator_relaxed_seconds(e, &plain) <= time.seconds * (1 + 1e-12));
+}
+
+/* Floors fall with every layer recomputed, so that searches may halve. */
+static void assert_falling(struct estimator *e, struct choices c)
+{
+    uint64_t before[4] = { UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX };
+    c.primitives.recompute = RECOMPUTE_FULL;
+    for (int layers = 0; layers <= s.model.layers; layers += 3) {
+        c.primitives.recompute_layers = layers;
+        const uint64_t now[] = { estimator_floor(e, &c), estimator_state_floor(e, &c),
+                                 estimator_body_floor(e, &c), estimator_saved_floor(e, &c) };
+        for (int i = 0; i < 4; i++) {
+            assert_true(now[i] <= before[i]);
+            before[i] = now[i];
+        }
+    }
+}
+
+static void bounds_hold_for_what_they_leave_open(void **state)
+{
+    struct choices c;
+    uint64_t seed = 29;
+    (void)state;
+    for (int round = 0; round < 40; round++) {
+        draw_question(&seed);
+        s.hardware.exchange_overlap = pick(&seed, 0, 9) / 10.0;
+        s.hardware.copy_exchange_overlap = pick(&seed, 0, 9) / 10.0;
+        s.hardware.copy_exchange_efficiency = pick(&seed, 0, 9) / 10.0;
+        s.hardware.launch_seconds = pick(&seed, 0, 1) * 1e-5;
+        s.hardware.expert_gemm_call_seconds = pick(&seed, 0, 1) * 1e-5;
+        struct estimator *e = estimator_open(&s.in);
+        assert_non_null(e);
+        for (int i = 0; i < 60; i++) {
+            draw_layout(&seed, &c);
+            c.primitives.exchange = (enum exchange)pick(&seed, 0, 1);
+            c.primitives.moe_cap_tokens = (uint64_t)pick(&seed, 1, 8) * 32;
+            assert_bounds(e, &c);
+            if (i % 4 == 0)
+                assert_falling(e, c);
+        }
+        estimator_close(e);
+    }
+}
+
+/* Values that a search leaves out since another takes no more of anything. */
+static void assert_no_better(const struct choices *left_out, const struct choices *taken,
+                             const char *what)
+{
+    const struct choices *both[] = { left_out, taken };
+    struct rank_budget worst[2];
+    struct step_time time[2];
+    for (int i = 0; i < 2; i++) {
+        struct budget_input in = s.in;
+        in.choices = both[i];
+        budget_worst(&in, &worst[i]);
+        step_time_compute(&in, &time[i]);
+    }
+    if (worst[0].peak_upper_bytes < worst[1].peak_upper_bytes ||
+        worst[0].peak_bytes < worst[1].peak_bytes ||
+        time[0].seconds < time[1].seconds * (1 - 1e-12))
+        fail_msg("%s: %ju bytes and %.17g s against %ju and %.17g", what,
+                 (uintmax_t)worst[0].peak_upper_bytes, time[0].seconds,
+                 (uintmax_t)worst[1].peak_upper_bytes, time[1].seconds);
+}
+
+static void what_a_search_leaves_out_is_no_better(void **state)
+{
+    struct choices c, other;
+    uint64_t seed = 31;
+    (void)state;
+    for (int round = 0; round < 1500; round++) {
+        if (round % 10 == 0)
+            draw_question(&seed);
+        draw_layout(&seed, &c);
+        c.primitives.wgrad_delay = 0;
+        other = c;
+        other.primitives.recompute = RECOMPUTE_SELECTIVE;
+        c.primitives.recompute = RECOMPUTE_NONE;
+        assert_no_better(&other, &c, "recompute=selective");
+        other = c;
+        c.primitives.prefetch_units = 1;
+        other.primitives.prefetch_units = pick(&seed, 2, 3);
+        assert_no_better(&other, &c, "prefetch_units above 1");
+        other = c;
+        other.primitives.wgrad_delay = pick(&seed, 0, 1) ? 1 : WGRAD_DELAY_ALL;
+        if (c.primitives.moe == MOE_CHUNKED)
+            assert_no_better(&other, &c, "wgrad_delay");
+        other = c;
+        if (c.primitives.moe == MOE_CAPPED) {
+            const struct budget_input in = { .model = s.in.model,
+                                             .choices = &c,
+                                             .seq_tokens = s.in.seq_tokens };
+            uint64_t tokens = norm_tokens(&in);
+            uint64_t n = (uint64_t)pick(&seed, 2, 6), least = (tokens + n - 1) / n;
+            uint64_t most = (tokens - 1) / (n - 1); /* makes n chunks too */
+            c.primitives.moe_cap_tokens = least;
+            other.primitives.moe_cap_tokens = most > least ? most : least;
+            assert_no_better(&other, &c, "a larger cap");
+        }
+    }
+}
+
 static void peaks_and_seconds_are_those_of_the_whole_walk(void **state)
 {
     static struct choices drawn[LAYOUTS];
@@ -267,6 +404,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recompute_and_tiles_take_time_in_order),
+        cmocka_unit_test(bounds_hold_for_what_they_leave_open),
+        cmocka_unit_test(what_a_search_leaves_out_is_no_better),
         cmocka_unit_test(peaks_and_seconds_are_those_of_the_whole_walk),
     };
     return cmocka_run_group_tests_name("estimator", tests, NULL, NULL);

@@ -3,12 +3,13 @@
 #include "test_derive_fixture.h"
 #include "tests/support/near.h"
 
-/* Counts everything it looks at and keeps the fastest that fits. */
+/* Counts everything it looks at and keeps the fastest that fits and the smallest. */
 struct plain {
     const struct ask *ask;
     uint64_t limit;
-    double seconds;
-    uint64_t smallest;
+    double seconds;    /* of the fastest */
+    uint64_t smallest; /* and how fast what is as small is: */
+    double smallest_seconds;
     long fitting, looked;
     bool everything;
 };
@@ -33,11 +34,20 @@ static void look(struct plain *plain, const struct choices *choices)
         return;
     budget_worst(&in, &worst);
     plain->looked++;
-    if (worst.peak_upper_bytes < plain->smallest)
-        plain->smallest = worst.peak_upper_bytes;
-    if (worst.peak_upper_bytes > plain->limit)
+    if (worst.host_bytes > question_host_room(q))
+        return;
+    if (worst.peak_upper_bytes > plain->smallest && worst.peak_upper_bytes > plain->limit)
         return;
     step_time_compute(&in, &time);
+    if (worst.peak_upper_bytes < plain->smallest)
+        plain->smallest_seconds = 1e300;
+    if (worst.peak_upper_bytes <= plain->smallest) {
+        plain->smallest = worst.peak_upper_bytes;
+        if (time.seconds < plain->smallest_seconds)
+            plain->smallest_seconds = time.seconds;
+    }
+    if (worst.peak_upper_bytes > plain->limit)
+        return;
     plain->fitting++;
     if (time.seconds < plain->seconds)
         plain->seconds = time.seconds;
@@ -66,35 +76,92 @@ static void look_at_layers(struct plain *plain, struct choices *c)
 static void look_at_offloads(struct plain *plain, struct choices *c)
 {
     struct primitives *p = &c->primitives;
-    uint64_t room = plain->ask->hardware.host_memory_bytes / 8 / 2; /* half a GPU's share */
+    uint64_t half = plain->ask->hardware.host_memory_bytes / 8 / 2; /* of a GPU's share */
     for (unsigned offload = 0; offload < (plain->everything ? 4U : 1U); offload++) {
         p->offload = offload;
-        p->sco_host_bytes = offload & OFFLOAD_CHECKPOINTS ? room : 0;
+        p->sco_host_bytes = !(offload & OFFLOAD_CHECKPOINTS) ? 0
+                            : offload & OFFLOAD_OPTIMIZER    ? half / 2
+                                                             : half;
         look_at_layers(plain, c);
     }
 }
 
-static void look_at_primitives(struct plain *plain, struct choices *c)
+/* Losses, with every group that may share a vocabulary; legality judges. */
+static void look_at_losses(struct plain *plain, struct choices *c)
 {
     struct primitives *p = &c->primitives;
-    bool moe = plain->ask->model.moe.experts > 0;
-    int last_linear = c->layout.cp > 1 ? LINEAR_CONTEXT_STATE_PASS : LINEAR_CONTEXT_NONE;
+    for (int loss = 0; loss < (plain->everything ? LOSS_COUNT : LOSS_RING_DTP); loss++)
+        for (int group = 1; group <= (loss == LOSS_RING_DTP ? plain->ask->q.gpus : 1); group++) {
+            p->loss = (enum loss)loss;
+            p->vocab_group = group;
+            look_at_offloads(plain, c);
+        }
+    p->vocab_group = 1;
+}
 
-    p->context = c->layout.cp > 1 ? CONTEXT_ALLGATHER_KV : CONTEXT_NONE;
-    for (int bits = 0; bits < 18; bits++)
-        for (int chunks = 1; chunks <= (moe ? 4 : 1); chunks++)
-            for (int linear = 0; linear <= last_linear; linear++) {
-                static const enum sharding shardings[] = { SHARDING_REPLICATED, SHARDING_ZERO1,
-                                                           SHARDING_FSDP };
-                p->loss = bits & 1 ? LOSS_LINEAR_CE : LOSS_FULL;
-                p->prefetch_units = bits / 2 % 3 > 0;
-                p->comm_streams = bits / 2 % 3 > 1 ? 2 : 1;
-                p->sharding = shardings[bits / 6];
-                p->moe = chunks > 1 ? MOE_CHUNKED : MOE_PLAIN;
-                p->moe_chunks = chunks;
-                p->linear_context = (enum linear_context)linear;
-                look_at_offloads(plain, c);
+/* Sharding, gathers of the next unit, a stream for reductions. */
+static void look_at_state(struct plain *plain, struct choices *c)
+{
+    struct primitives *p = &c->primitives;
+    for (int sharding = 0; sharding < SHARDING_COUNT; sharding++)
+        for (int ahead = 0; ahead < 4; ahead++) {
+            p->sharding = (enum sharding)sharding;
+            p->prefetch_units = ahead & 1;
+            p->comm_streams = 1 + ahead / 2;
+            bool only_wider = p->sharding == SHARDING_ZERO2 || (ahead == 2);
+            if (only_wider && !plain->everything)
+                continue;
+            look_at_losses(plain, c);
+        }
+}
+
+/* Plain, in chunks, and under the cap that makes as many chunks. */
+static void look_at_schedules(struct plain *plain, struct choices *c)
+{
+    static const int chunks[] = { 1, 2, 3, 4, 5, 6, 8, 12, 16 };
+    struct primitives *p = &c->primitives;
+    uint64_t tokens =
+        layout_local_tokens(&c->layout, plain->ask->q.seq_tokens) / (uint64_t)c->layout.tp;
+    bool fixed = choice_is_fixed(&plain->ask->q.fixed, "moe_chunks");
+    int most = plain->ask->model.moe.experts == 0 ? 1 : plain->everything ? 9 : 4;
+    for (int i = 0; i < most; i++)
+        for (int moe = 0; moe < (plain->everything ? MOE_COUNT : MOE_CAPPED); moe++) {
+            uint64_t n = (uint64_t)chunks[i];
+            if (fixed && chunks[i] != plain->ask->q.fixed.values.primitives.moe_chunks)
+                continue;
+            p->moe = (enum moe_schedule)moe;
+            p->moe_chunks = chunks[i];
+            p->moe_cap_tokens = moe == MOE_CAPPED ? (tokens + n - 1) / n : 0;
+            for (int copy = 0; copy < (plain->everything ? EXCHANGE_COUNT : 1); copy++) {
+                p->exchange = (enum exchange)copy;
+                look_at_state(plain, c);
             }
+        }
+}
+
+static void look_at_contexts(struct plain *plain, struct choices *c)
+{
+    struct primitives *p = &c->primitives;
+    bool linear = c->layout.cp > 1;
+    int most = plain->everything ? CONTEXT_COUNT : CONTEXT_ULYSSES;
+
+    for (int context = 0; context < most; context++)
+        for (int l = 0; l < (linear ? LINEAR_CONTEXT_COUNT : 1); l++) {
+            p->context = (enum context)context;
+            p->linear_context = (enum linear_context)l;
+            p->recompute = RECOMPUTE_FULL;
+            p->loss = LOSS_LINEAR_CE;
+            p->moe = MOE_PLAIN;
+            p->moe_chunks = 1;
+            p->moe_cap_tokens = 0;
+            p->exchange = EXCHANGE_SM;
+            p->offload = 0;
+            p->sco_host_bytes = 0;
+            p->loss_tile_tokens = LOSS_TILE_TOKENS;
+            p->recompute_layers = RECOMPUTE_ALL_LAYERS;
+            if (ask_is_legal(plain->ask, c)) /* what is illegal so far is so in all */
+                look_at_schedules(plain, c);
+        }
 }
 
 /* Micro-batches of one sequence or more, stages in one piece or several. */
@@ -102,12 +169,13 @@ static void look_at_batches(struct plain *plain, struct choices *c)
 {
     int sequences = c->layout.micro_batches;
     int interleavings = plain->everything && c->layout.pp > 1 ? c->layout.stage_layers[0] : 1;
-    for (int size = 1; size <= (plain->everything ? sequences : 1); size *= 2)
+    for (int size = 1; size <= (plain->everything ? sequences : 1); size++)
         for (int vpp = 1; vpp <= interleavings; vpp++) {
             c->layout.micro_batch = size;
             c->layout.micro_batches = sequences / size;
             c->layout.vpp = vpp;
-            look_at_primitives(plain, c);
+            if (sequences % size == 0)
+                look_at_contexts(plain, c);
         }
 }
 
@@ -133,7 +201,8 @@ static void look_at_widths(struct plain *plain, struct choices *c, int tp, int p
                                          .e_fsdp = e_fsdp,
                                          .e_rep = e_dp / e_fsdp,
                                          .micro_batch = 1,
-                                         .micro_batches = gpus / dp };
+                                         .micro_batches =
+                                             (int)(question_global_batch(&plain->ask->q) / dp) };
             layout_split_layers(&c->layout, plain->ask->model.layers);
             look_at_batches(plain, c);
         }
@@ -144,6 +213,10 @@ static void look_at_all(struct plain *plain)
     struct choices c = { .primitives = primitives_default() };
     int gpus = plain->ask->q.gpus;
 
+    plain->limit = question_limit_bytes(&plain->ask->q);
+    plain->seconds = plain->smallest_seconds = 1e300;
+    plain->smallest = UINT64_MAX;
+    plain->fitting = plain->looked = 0;
     for (int tp = 1; tp <= gpus; tp++)
         for (int pp = 1; pp <= gpus / tp; pp++)
             for (int cp = 1; cp <= gpus / tp / pp; cp++)
@@ -154,42 +227,52 @@ static void look_at_all(struct plain *plain)
 }
 
 /* With and without proofs, on one thread and on two. */
-static void compare(const struct ask *ask, bool everything)
+static void search_both(const struct ask *ask, struct search_options options,
+                        struct search_result *ret)
 {
-    struct plain plain = { .ask = ask,
-                           .limit = question_limit_bytes(&ask->q),
-                           .seconds = 1e300,
-                           .smallest = UINT64_MAX,
-                           .everything = everything };
-    struct search_options options = { .threads = 2, .everything = everything };
-    static struct search_result result, whole;
+    static struct search_result whole;
     struct diag_list errors = { 0 };
-    const struct candidate *best = &result.best;
 
-    look_at_all(&plain);
-    assert_int_equal(search_run(&ask->q, &options, &result, &errors), 0);
+    options.threads = 2;
+    assert_int_equal(search_run(&ask->q, &options, ret, &errors), 0);
     options.threads = 1;
     options.skip_nothing = true;
     assert_int_equal(search_run(&ask->q, &options, &whole, &errors), 0);
-    assert_true(result.judged < whole.judged);
-    assert_true(ask_is_legal(ask, &best->choices));
-    assert_memory_equal(&best->choices, &whole.best.choices, sizeof best->choices);
+    assert_true(ret->judged < whole.judged);
+    assert_int_equal(ret->layouts, whole.layouts);
+    assert_true(ask_is_legal(ask, &ret->best.choices));
+    assert_memory_equal(&ret->best.choices, &whole.best.choices, sizeof whole.best.choices);
+}
+
+static void compare(const struct ask *ask, bool everything)
+{
+    static struct search_result result;
+    struct plain plain = { .ask = ask, .everything = everything };
+    struct search_options options = { .everything = everything };
+    const struct candidate *best = &result.best;
+
+    look_at_all(&plain);
+    search_both(ask, options, &result);
+    assert_true(result.judged <= (uint64_t)plain.looked);
     if (plain.fitting > 0) {
         assert_int_equal(best->verdict, VERDICT_FITS);
         assert_near(best->time.seconds, plain.seconds, 1e-9, "s");
-        assert_true(whole.judged <= (uint64_t)plain.looked);
     } else {
         assert_int_not_equal(best->verdict, VERDICT_FITS);
         if (best->verdict == VERDICT_DOES_NOT_FIT)
             assert_int_equal(best->worst.peak_upper_bytes, plain.smallest);
     }
+    options.objective = OBJECTIVE_HEADROOM;
+    search_both(ask, options, &result);
+    assert_int_equal(best->worst.peak_upper_bytes, plain.smallest);
+    assert_near(best->time.seconds, plain.smallest_seconds, 1e-9, "s");
 }
 
-/* From much too little memory to plenty. */
+/* From too little memory, in GiB, to enough. */
 static void compare_over_memory(const char *model, int layers, int gpus, uint64_t seq,
-                                bool everything)
+                                bool everything, uint64_t little, uint64_t enough)
 {
-    static const uint64_t memory_gib[] = { 3, 9, 40 };
+    const uint64_t memory_gib[] = { little, enough };
     static struct ask ask;
 
     for (size_t i = 0; i < sizeof memory_gib / sizeof *memory_gib; i++) {
@@ -205,19 +288,80 @@ static void compare_over_memory(const char *model, int layers, int gpus, uint64_
 static void nothing_better_is_skipped_dense(void **state)
 {
     (void)state;
-    compare_over_memory("qwen3-0.6b", 2, 4, 16384, true);
+    compare_over_memory("qwen3-0.6b", 2, 4, 2048, true, 2, 4);
 }
 
 static void nothing_better_is_skipped_moe(void **state)
 {
     (void)state;
-    compare_over_memory("qwen3-30b-a3b", 2, 4, 8192, false);
+    compare_over_memory("qwen3-30b-a3b", 2, 4, 8192, false, 3, 40);
 }
 
 static void nothing_better_is_skipped_hybrid(void **state)
 {
     (void)state;
-    compare_over_memory("qwen3.5-35b-a3b", 4, 2, 8192, false);
+    compare_over_memory("qwen3.5-35b-a3b", 4, 2, 8192, false, 3, 9);
+}
+
+/* Two GPUs, every kind there is; chunks in twos alone, so that it ends. */
+static void nothing_better_is_skipped_of_all_kinds(void **state)
+{
+    static const char *const models[] = { "qwen3.5-35b-a3b", "deepseek-v3.2" };
+    static struct ask ask;
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        ask_init(&ask, models[i], "h100-sxm", 2, 1024);
+        ask.model.layers = 2;
+        ask.model.moe.experts = 8;
+        ask.model.moe.top_k = 2;
+        for (int layer = 0; layer < 2; layer++)
+            ask.model.layer_ffn[layer] = FFN_MOE;
+        if (i == 0)
+            ask.model.layer_mixer[1] = MIXER_GQA;
+        ask_model_changed(&ask);
+        ask.hardware.memory_bytes = UINT64_C(16) << 30;
+        ask_memory_changed(&ask);
+        ask_set(&ask, "moe_chunks", "2");
+        compare(&ask, true);
+    }
+}
+
+/* Worlds of 1, 2 and 4 GPUs, each enumerated: the fewest on which something fits, and those on
+ * which a token costs the least. */
+static void objectives_over_worlds_are_those_of_brute_force(void **state)
+{
+    static struct ask ask;
+    static struct search_result result;
+    struct search_options options = { .threads = 2, .everything = true };
+    struct diag_list errors = { 0 };
+    int fewest = 0, cheapest = 0;
+    double least = 1e300;
+    (void)state;
+    ask_init(&ask, "qwen3-0.6b", "h100-sxm", 4, 2048);
+    ask.model.layers = 2;
+    ask_model_changed(&ask);
+    ask.hardware.memory_bytes = UINT64_C(4) << 30;
+    ask_memory_changed(&ask);
+    for (int gpus = 1; gpus <= 4; gpus *= 2) {
+        struct plain plain = { .ask = &ask, .everything = true };
+        ask.q.gpus = gpus;
+        look_at_all(&plain);
+        if (plain.fitting == 0)
+            continue;
+        double seconds = plain.seconds * gpus / (double)question_global_batch(&ask.q);
+        fewest = fewest ? fewest : gpus;
+        cheapest = seconds < least ? gpus : cheapest;
+        least = seconds < least ? seconds : least;
+    }
+    assert_true(fewest > 1);
+    ask.q.gpus = 4;
+    options.objective = OBJECTIVE_GPUS;
+    assert_int_equal(search_worlds(&ask.q, &options, &result, &errors), 0);
+    assert_int_equal(result.gpus, fewest);
+    options.objective = OBJECTIVE_GPU_HOURS;
+    assert_int_equal(search_worlds(&ask.q, &options, &result, &errors), 0);
+    assert_int_equal(result.gpus, cheapest);
+    assert_near(1 / result.best.time.tokens_per_second_per_gpu, least / 2048, 1e-9, "s");
 }
 
 /* The front: nothing on it is beaten, the fastest of it is the best, and every layout of a small
@@ -296,6 +440,8 @@ int main(void)
         cmocka_unit_test(nothing_better_is_skipped_dense),
         cmocka_unit_test(nothing_better_is_skipped_moe),
         cmocka_unit_test(nothing_better_is_skipped_hybrid),
+        cmocka_unit_test(nothing_better_is_skipped_of_all_kinds),
+        cmocka_unit_test(objectives_over_worlds_are_those_of_brute_force),
         cmocka_unit_test(the_front_covers_all),
         cmocka_unit_test(the_fewest_gpus_are_found),
         cmocka_unit_test(fixed_choices_bind_the_search),
