@@ -1,5 +1,6 @@
 /* Pipeline stages and the batches that fill them. */
 #include "base/layout/legality_rules.h"
+#include "base/layout/rows.h"
 #include "base/text.h"
 
 #include <inttypes.h>
@@ -167,7 +168,8 @@ int legality_batch(const struct legality_input *in, struct diag_list *reterr)
 int legality_bubble(const struct legality_input *in, struct diag_list *reterr)
 {
     const struct layout *l = &in->choices->layout;
-    int pp = l->pp, m = l->micro_batches;
+    const struct rows_input rows = { in->choices, in->seq_tokens, in->lengths };
+    int pp = l->pp, m = rows_micro_batches(&rows);
 
     if (m < 1 || m >= pp)
         return 0;

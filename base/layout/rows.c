@@ -6,7 +6,7 @@
 
 uint64_t rows_padded(uint64_t tokens, uint64_t multiple)
 {
-    return round_up_to(tokens, multiple);
+    return multiple > 1 ? round_up_to(tokens, multiple) : tokens;
 }
 
 /* Zig-zag order cuts a piece into 2 x cp equal chunks. Some stacks split each chunk over tp too:
@@ -123,7 +123,7 @@ static void deal_rows(struct deal *deal, const struct pattern *pattern)
 static double most_over_mean(const struct deal *deal)
 {
     double most = 0;
-    if (deal->rows < deal->ranks)
+    if (deal->rows > 0 && deal->rows < deal->ranks)
         return deal->fullest * (double)deal->rows / deal->all;
     for (uint64_t i = 0; i < deal->ranks; i++)
         most = deal->own[i] > most ? deal->own[i] : most;
@@ -134,8 +134,10 @@ void rows_init(const struct rows_input *in, struct packed_rows *ret)
 {
     struct pile pile;
     struct pattern pattern;
-    struct deal deal = { .ranks = (uint64_t)layout_dp(&in->choices->layout) };
-    deal.ranks = deal.ranks < DEALT_MAX ? deal.ranks : DEALT_MAX;
+    int ranks = layout_dp(&in->choices->layout);
+    struct deal deal = { .ranks = 1 };
+    if (ranks > 1)
+        deal.ranks = ranks < DEALT_MAX ? (uint64_t)ranks : DEALT_MAX;
     memset(ret, 0, sizeof *ret);
     ret->row_tokens = rows_capacity(in->choices, in->seq_tokens);
     ret->multiple = rows_multiple(in->choices);
@@ -153,6 +155,8 @@ int rows_micro_batches(const struct rows_input *in)
     if (in->choices->primitives.tokens_per_gpu == 0)
         return in->choices->layout.micro_batches;
     rows_init(in, &rows);
+    if (rows.pieces == 0)
+        return 0; /* of a world that is not filled */
     double share = (double)samples(in->choices) / (double)rows.pieces;
     double needed = share * (double)rows.rows / layout_dp(&in->choices->layout);
     int whole = needed < INT32_MAX ? (int)needed : INT32_MAX - 1;

@@ -104,6 +104,35 @@ static const struct topic topics[] = {
       "vocabulary is the checkpoint's rows, not the tokenizer's entries: model.vocab sets it",
       "vocab, logits, loss_working",
       NULL },
+    { { "max_tokens_per_gpu", "max_token_len_per_gpu", "use_dynamic_bsz", "dynamic_batch" },
+      "tokens that a rank takes of one micro-batch, whatever samples they belong to",
+      "tokens_per_gpu: the ranks of cp share a row, so that a micro-batch has tokens_per_gpu x cp "
+      "tokens, and these must hold the longest prompt and response, --seq (rule token_budget). "
+      "--global-batch counts samples then; rows tells how many micro-batches they make",
+      "tokens_per_gpu, token_budget, --lengths",
+      NULL },
+    { { "sequence_packing", "sample_packing", "neat_packing", "remove_padding", "cu_seqlens" },
+      "pieces of several lengths in one row, each attending to itself",
+      "--lengths gives the mix, packing=row or packing=piece what each is padded to. rows tells "
+      "pad "
+      "tokens, the share of the throughput lost and how unequal the ranks of a step are",
+      "packing, padding, --lengths",
+      NULL },
+    { { "gpu_memory_utilization", "mem_fraction_static", "rollout", "kv_cache" },
+      "device memory that a rollout engine keeps while the step runs",
+      "--reserve: taken off the limit, named in the report. What sleeps or is given back while "
+      "training needs no reserve",
+      "--reserve, --headroom, rl",
+      NULL },
+    { { "ref_policy", "ref_param_offload", "kl_loss", "log_prob" },
+      "passes of a policy as it was and of a reference model, for ratios and divergence",
+      "rl=old,reference: a forward each that keeps nothing, item log_probabilities of the step "
+      "time "
+      "and moment logprob of the peaks. reference_weights=resident or host says where the "
+      "reference "
+      "lives; under adapters it is the policy without them. rl=entropy adds a tile of fp32",
+      "rl, reference_weights, log_probabilities, logprob",
+      NULL },
     { { "balance", "imbalance", "expert_balance", "router_imbalance" },
       "rows of the fullest expert rank over the mean of all",
       "routing P:1 gives balance b where P = (b k / ep - k q) / (1 - q), q = (E / ep - 1) / "

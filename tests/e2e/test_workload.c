@@ -152,7 +152,9 @@ static void moments_are_explained(void **state)
     program_run(
         "\"$RANKFIT\" explain first_step; \"$RANKFIT\" explain logprob; \"$RANKFIT\" explain "
         "reference_weights; \"$RANKFIT\" explain log_probabilities; \"$RANKFIT\" explain "
-        "token_budget; \"$RANKFIT\" explain packing=row; \"$RANKFIT\" explain entropy",
+        "token_budget; \"$RANKFIT\" explain packing=row; \"$RANKFIT\" explain entropy; for t in "
+        "max_tokens_per_gpu sample_packing gpu_memory_utilization ref_policy; do "
+        "\"$RANKFIT\" explain $t; done",
         &result);
     assert_int_equal(result.status, 0);
     assert_string_equal(result.err, "");

@@ -210,6 +210,9 @@ static void samples_fill_rows(void **state)
     /* one a row: 50 of 128 tokens twice, 65 once */
     assert_int_equal(micro_batches(6, 1, 50, 64), 3);
     assert_int_equal(micro_batches(6, 1, 66, 64), 6);
+    /* a world that is not filled has no samples */
+    assert_int_equal(micro_batches(6, 0, 32, 64), 0);
+    assert_int_equal(micro_batches(6, 1, 32, 64), 2);
     /* without a budget what the layout says */
     assert_int_equal(micro_batches(6, 1, 32, 0), 6);
     struct rows_input in = { &s.choices, 32, NULL };
