@@ -145,7 +145,8 @@ int legality_padding(const struct legality_input *in, struct diag_list *reterr)
     struct packed_rows rows;
     char padded[200], pad[TEXT], all[TEXT], empty[TEXT];
 
-    if (!in->lengths || in->lengths->distinct == 0)
+    if (!in->lengths || in->lengths->distinct == 0 ||
+        in->choices->primitives.packing == PACKING_NONE)
         return 0;
     rows_init(&input, &rows);
     uint64_t room = rows.rows * rows.row_tokens;
@@ -163,7 +164,11 @@ int legality_padding(const struct legality_input *in, struct diag_list *reterr)
                                     room > rows.padded_tokens ? room - rows.padded_tokens : 0),
                  100 * (1 - (double)rows.tokens / (double)room),
                  units_format_count(all, sizeof all, room));
-    diag_hint(reterr, "fewer ranks of cp pad less; rows that the pieces fill leave less at their "
-                      "ends");
+    if (room > rows.padded_tokens)
+        diag_hint(reterr,
+                  "pieces are packed as given, 1000*4 are four of them; --seq that they fill "
+                  "leaves nothing");
+    else
+        diag_hint(reterr, "fewer ranks of cp pad less");
     return 1;
 }

@@ -14,11 +14,13 @@ enum { FILE_MAX = 1 << 20 };
 #define MOST_PIECES (INT64_C(1) << 32)
 
 static const char separators[] = ", \t\r\n";
+static const char takes[] =
+    "lengths are a list such as 1000,513 or 4096*2,512*30, or a file of them";
 
 static int faulty(const char *entry, struct pos at, struct diag_list *reterr)
 {
     diag_error(reterr, at, "'%.40s' is not a length in tokens", entry);
-    return diag_hint(reterr, "lengths are written as 1000,513 or 4096*2,512*30");
+    return diag_hint(reterr, "%s", takes);
 }
 
 /* Keeps the items sorted, longest first. */
@@ -64,8 +66,10 @@ static int check_pieces(const struct lengths *lengths, struct pos at, struct dia
     uint64_t pieces = 0;
     for (int i = 0; i < lengths->distinct; i++)
         pieces += lengths->items[i].count;
-    if (lengths->distinct == 0)
-        return faulty("", at, reterr);
+    if (lengths->distinct == 0) {
+        diag_error(reterr, at, "no lengths are given");
+        return diag_hint(reterr, "%s", takes);
+    }
     if (pieces > (uint64_t)MOST_PIECES)
         return diag_error(reterr, at, "%" PRIu64 " pieces are more than 2^32", pieces);
     return 0;
@@ -90,13 +94,17 @@ int lengths_read(const char *path, struct pos at, struct lengths *ret, struct di
 {
     memset(ret, 0, sizeof *ret);
     FILE *file = fopen(path, "re");
-    if (!file)
-        return diag_error(reterr, at, "%s cannot be read: %s", path, strerror(errno));
+    if (!file) {
+        diag_error(reterr, at, "%s cannot be read: %s", path, strerror(errno));
+        return diag_hint(reterr, "%s", takes);
+    }
     char *text = calloc(1, FILE_MAX + 1);
     size_t size = text ? fread(text, 1, FILE_MAX + 1, file) : 0;
-    int status = -1;
+    int status = -1, unread = ferror(file);
     (void)fclose(file);
-    if (text && size <= FILE_MAX)
+    if (unread)
+        diag_error(reterr, at, "%s cannot be read", path);
+    else if (text && size <= FILE_MAX)
         status = lengths_parse(text, (struct pos){ .file = path }, ret, reterr);
     else
         diag_error(reterr, at, "%s is larger than 1 MiB", path);

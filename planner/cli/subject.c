@@ -98,7 +98,7 @@ static void read_lengths(const struct options *options, struct subject *subject,
     struct pos at = options->at[OPTION_LENGTHS];
     if (!text)
         return;
-    bool list = text[strspn(text, "0123456789KMkm*, ")] == '\0';
+    bool list = text[0] >= '0' && text[0] <= '9' && !strpbrk(text, "./");
     int status =
         list ? lengths_parse(text, at, lengths, reterr) : lengths_read(text, at, lengths, reterr);
     if (status == 0)

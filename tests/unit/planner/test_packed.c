@@ -44,7 +44,7 @@ static void lists_of_lengths(void **state)
     assert_string_equal(lengths_format(&mix, text, sizeof text), "4096*2,1000,513*4");
     parse(text);
     assert_string_equal(lengths_format(&mix, many, sizeof many), text);
-    refused("", "is not a length");
+    refused("", "no lengths are given");
     refused("12x", "'12x' is not a length");
     refused("0", "is not a length");
     refused("5*0", "'5*0' is not a length");
