@@ -234,7 +234,7 @@ static void pipeline_text(const struct text *t)
 static void communicators_text(const struct text *t)
 {
     const struct hardware *h = t->in->hardware;
-    char first[COUNT_TEXT], next[COUNT_TEXT], ring[COUNT_TEXT], peer[COUNT_TEXT], list[200];
+    char first[COUNT_TEXT], next[COUNT_TEXT], ring[COUNT_TEXT], peer[COUNT_TEXT], list[320];
     communicator_list(t->in, list, sizeof list);
     (void)snprintf(t->ret, t->size,
                    "%d communicators: first %s B, next %s B; a ring %s B, an exchange %s B a peer; "
