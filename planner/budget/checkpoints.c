@@ -68,6 +68,12 @@ static uint64_t extras(const struct model_sizes *s, const struct in_flight *f, i
     return add_sat(mul_sat(indexers, f->choices), mul_sat(experts, f->latent_sum));
 }
 
+uint64_t chosen_bytes(const struct budget_input *in)
+{
+    uint64_t keys = in->model->indexer.heads > 0 ? (uint64_t)in->model->indexer.top_k : 0;
+    return arena_bytes(mul_sat(local_tokens(in), keys), 4);
+}
+
 /* Which keys an indexer chose is saved where its layer is recomputed: later layers may use it, and
  * to choose again would cost more. So is what experts at a latent width sum to, which all of the
  * layer would have to be made again for. */
@@ -81,7 +87,7 @@ static void extras_init(const struct budget_input *in, int stage, struct in_flig
         return;
     for (int i = 0; i < stage; i++)
         ret->first += l->stage_layers[i];
-    ret->choices = arena_bytes(mul_sat(local_tokens(in), (uint64_t)m->indexer.top_k), 4);
+    ret->choices = chosen_bytes(in);
     ret->latent_sum = arena_bytes(mul_sat(norm_tokens(in), (uint64_t)m->moe.latent), 2);
 }
 

@@ -122,6 +122,7 @@ bool checkpoints_are_full(const struct in_flight *f, int layers);
  * `layers` layers from `from` on save. */
 uint64_t checkpoint_bytes(const struct budget_input *in, const struct in_flight *f, int inputs,
                           int from, int layers);
+uint64_t chosen_bytes(const struct budget_input *in); /* keys that one layer's indexer chose */
 uint64_t inputs_bytes(const struct budget_input *in); /* of one micro-batch */
 int inputs_values(const struct primitives *p);        /* of 4 bytes, for a token */
 

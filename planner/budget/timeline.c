@@ -505,7 +505,8 @@ void timeline_forward(const struct timeline_request *request, struct timeline_re
     struct walk w;
     walk_init(&w, request, NULL);
     forward_init(&w, ret);
-    w.now[ITEM_CHECKPOINTS] = w.flight.checkpoint;
+    /* an indexer's choices stay for the layers that share them */
+    w.now[ITEM_CHECKPOINTS] = add_sat(w.flight.checkpoint, chosen_bytes(request->in));
     if (s->has_embedding) {
         next_use(&w);
         observe(&w, &phase);
