@@ -147,6 +147,13 @@ static void interleaved(void **state)
     compare(DRAW_EXPERTS | DRAW_STAGES | DRAW_INTERLEAVED | DRAW_ALIKE);
 }
 
+static void trained(void **state)
+{
+    (void)state;
+    compare(DRAW_EXPERTS | DRAW_CAPPED | DRAW_STAGES | DRAW_SPLIT | DRAW_CONTEXT | DRAW_ELSEWHERE |
+            DRAW_PUBLISHED | DRAW_TRAINED);
+}
+
 static void everything(void **state)
 {
     (void)state;
@@ -165,6 +172,7 @@ int main(void)
         cmocka_unit_test(recurrences),
         cmocka_unit_test(elsewhere),
         cmocka_unit_test(interleaved),
+        cmocka_unit_test(trained),
         cmocka_unit_test(everything),
     };
     cmocka_set_test_filter(getenv("RANKFIT_TEST")); /* NULL: all */

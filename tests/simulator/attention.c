@@ -36,6 +36,8 @@ void attention_forward(struct layer *y)
     bool gate = s->m->gqa.output_gate;
     struct held n1 = working(y, 2 * s->N * s->H), all = whole_hidden(y);
     k->qkv = keep(y, ITEM_LAYER_WORKING, 2 * T * w.all);
+    struct held adapter = working(y, 2 * T * 3 * adapter_rank(s, COMPONENT_ATTENTION));
+    drop(s, &adapter);
     drop(s, &n1);
     drop(s, &all);
     struct held qr = working(y, 2 * T * w.Q), kr = working(y, 2 * T * w.K);
@@ -54,7 +56,9 @@ void attention_forward(struct layer *y)
     unless_kept(y, &k->qkv);
     if (gate)
         unless_kept(y, &k->o);
+    adapter = working(y, 2 * T * adapter_rank(s, COMPONENT_ATTENTION));
     mixer_output(y);
+    drop(s, &adapter);
     drop(s, &og);
     unless_kept(y, &k->o);
 }
@@ -66,12 +70,15 @@ void attention_backward(struct layer *y)
     struct widths w = widths_of(s);
     uint64_t T = s->T;
     bool gate = s->m->gqa.output_gate;
-    struct held dqkv = { 0 }, dx_all = whole_hidden(y);
-    if (gate) {
-        struct held og = working(y, 2 * T * w.Q);
-        drop(s, &og);
-    }
+    struct held dqkv = { 0 }, dx_all = whole_hidden(y), og = { 0 };
+    if (gate && reads_inputs(s, COMPONENT_ATTENTION))
+        og = working(y, 2 * T * w.Q);
+    struct held adapter = working(y, 2 * T * adapter_rank(s, COMPONENT_ATTENTION));
+    struct held d_adapter = working(y, adapter.bytes);
+    drop(s, &og);
+    drop(s, &adapter);
     struct held d_o = working(y, 2 * T * w.Q);
+    drop(s, &d_adapter);
     drop(s, &dx_all);
     if (gate)
         dqkv = working(y, 2 * T * w.all);

@@ -34,6 +34,8 @@ static void chunks_init(struct chunks *c, struct layer *y)
         c->n = (int)((c->s->N + cap - 1) / cap);
     }
     c->delay = c->capped ? 0 : p->wgrad_delay < 0 ? c->n : p->wgrad_delay;
+    if (!trains(c->s, COMPONENT_EXPERTS))
+        c->delay = 0;
     c->ep = exchanges(y->s);
     c->mode = c->capped ? PLAIN : y->mode;
     c->again = c->capped || y->mode == REPLAY;
@@ -123,7 +125,8 @@ static void arrive(struct chunks *c, int i)
     struct flight *f = &c->flight[i];
     uint64_t R = received(c, i);
     land(c, &f->send, &f->send_w);
-    k->xe = keep_rows(c, R, 2 * c->W);
+    k->xe = reads_inputs(c->s, COMPONENT_EXPERTS) ? keep_rows(c, R, 2 * c->W)
+                                                  : rows(c, ITEM_EXPERT_WORKING, R, 2 * c->W);
     k->we = keep_rows(c, R, 4);
     k->map = keep_rows(c, R, 4);
     land(c, &f->recv, &f->recv_w);
@@ -132,7 +135,12 @@ static void arrive(struct chunks *c, int i)
 static void gate_up(struct chunks *c, int i)
 {
     uint64_t width = gate_up_width(c->s, expert_width(c->s));
+    uint64_t r = gate_up_width(c->s, adapter_rank(c->s, COMPONENT_EXPERTS));
     c->y->k->chunk[i].h = keep_rows(c, received(c, i), 2 * width);
+    struct held adapter = rows(c, ITEM_EXPERT_WORKING, received(c, i), 2 * r);
+    drop(c->s, &adapter);
+    if (!reads_inputs(c->s, COMPONENT_EXPERTS))
+        drop(c->s, &c->y->k->chunk[i].xe);
 }
 
 /* Adds a chunk's rows to the output, or to the sum that the output is made of. */
@@ -157,6 +165,9 @@ static struct held experts_forward(struct chunks *c, int i)
     unless_rows_kept(c, &k->h);
     unless_rows_kept(c, &k->we);
     struct held y = rows(c, ITEM_EXPERT_WORKING, R, 2 * c->W);
+    struct held adapter =
+        rows(c, ITEM_EXPERT_WORKING, R, 2 * adapter_rank(c->s, COMPONENT_EXPERTS));
+    drop(c->s, &adapter);
     drop(c->s, &a);
     return y;
 }
@@ -266,19 +277,28 @@ static struct held experts_backward(struct chunks *c, int i, struct held *dw)
 {
     struct rank *s = c->s;
     struct kept_rows *k = &c->y->k->chunk[i];
-    uint64_t R = received(c, i), f = expert_width(s);
-    c->a[i] = rows(c, ITEM_EXPERT_WORKING, R, 2 * f);
+    uint64_t R = received(c, i), f = expert_width(s), r = adapter_rank(s, COMPONENT_EXPERTS);
+    if (reads_inputs(s, COMPONENT_EXPERTS))
+        c->a[i] = rows(c, ITEM_EXPERT_WORKING, R, 2 * f);
+    struct held adapter = rows(c, ITEM_EXPERT_WORKING, R, 2 * r);
+    struct held d_adapter = rows(c, ITEM_EXPERT_WORKING, R, 2 * r);
+    drop(s, &adapter);
     if (c->delay == 0)
         drop(s, &c->a[i]);
     struct held da = rows(c, ITEM_EXPERT_WORKING, R, 2 * f);
+    drop(s, &d_adapter);
     if (c->delay == 0)
         drop(s, &c->dy[i]);
     *dw = rows(c, ITEM_EXPERT_WORKING, R, 4);
     drop(s, &da);
     drop(s, &k->we);
+    adapter = rows(c, ITEM_EXPERT_WORKING, R, 2 * gate_up_width(s, r));
+    d_adapter = rows(c, ITEM_EXPERT_WORKING, R, 2 * gate_up_width(s, r));
+    drop(s, &adapter);
     if (c->delay == 0)
         drop(s, &k->xe);
     struct held dxe = rows(c, ITEM_EXPERT_WORKING, R, 2 * c->W);
+    drop(s, &d_adapter);
     late_weights(c, i);
     return dxe;
 }

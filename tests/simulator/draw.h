@@ -25,7 +25,8 @@ enum {
     DRAW_PUBLISHED = 1 << 9, /* models/ */
     DRAW_BESIDE = 1 << 10,   /* prediction layers, vision towers */
     DRAW_ALIKE = 1 << 11,    /* layers do not differ, nor in what is recomputed */
-    DRAW_ALL = (1 << 12) - 1
+    DRAW_TRAINED = 1 << 12,  /* optimizers, adapters, frozen parts */
+    DRAW_ALL = (1 << 13) - 1
 };
 
 struct drawn {

@@ -42,14 +42,25 @@ void mixer_output(struct layer *y)
 void mixer_input_backward(struct layer *y, struct held *const *after, size_t count, bool gathers)
 {
     struct rank *s = y->s;
-    struct held n1 = working(y, 2 * s->N * s->H), all = { 0 }, sum = { 0 };
-    if (gathers)
+    enum mixer mixer = (enum mixer)s->m->layer_mixer[y->index];
+    bool own = mixer == MIXER_GQA || mixer == MIXER_LOCAL; /* the others' are not drawn */
+    bool reads = !own || reads_inputs(s, COMPONENT_ATTENTION);
+    struct held n1 = { 0 }, all = { 0 }, sum = { 0 }, adapter = { 0 }, d_adapter = { 0 };
+    if (reads)
+        n1 = working(y, 2 * s->N * s->H);
+    if (reads && gathers)
         all = whole_hidden(y);
+    if (own) {
+        adapter = working(y, 2 * s->T * 3 * adapter_rank(s, COMPONENT_ATTENTION));
+        d_adapter = working(y, adapter.bytes);
+    }
+    drop(s, &adapter);
     drop(s, &n1);
     drop(s, &all);
     if (gathers)
         sum = whole_hidden(y);
     struct held dn1 = working(y, 2 * s->N * s->H);
+    drop(s, &d_adapter);
     drop(s, &sum);
     drop_all(s, after, count);
     drop(s, &dn1);
@@ -63,9 +74,11 @@ uint64_t gate_up_width(const struct rank *s, uint64_t width)
 void dense_forward(struct layer *y)
 {
     struct rank *s = y->s;
-    uint64_t F = split(s->m->dense_width, s->tp);
+    uint64_t F = split(s->m->dense_width, s->tp), r = adapter_rank(s, COMPONENT_DENSE_MLP);
     struct held n2 = working(y, 2 * s->N * s->H), all = whole_hidden(y);
     y->k->hd = keep(y, ITEM_LAYER_WORKING, 2 * s->T * gate_up_width(s, F));
+    struct held adapter = working(y, 2 * s->T * gate_up_width(s, r));
+    drop(s, &adapter);
     drop(s, &n2);
     drop(s, &all);
     if (y->mode == REPLAY)
@@ -73,7 +86,9 @@ void dense_forward(struct layer *y)
     struct held ad = working(y, 2 * s->T * F);
     unless_kept(y, &y->k->hd);
     struct held sum = whole_hidden(y);
+    adapter = working(y, 2 * s->T * r);
     make_output(y);
+    drop(s, &adapter);
     drop(s, &sum);
     drop(s, &ad);
     unless_kept(y, &y->k->x1);
@@ -82,16 +97,29 @@ void dense_forward(struct layer *y)
 void dense_backward(struct layer *y)
 {
     struct rank *s = y->s;
-    uint64_t F = split(s->m->dense_width, s->tp);
-    struct held dx_all = whole_hidden(y);
-    struct held ad = working(y, 2 * s->T * F), dad = working(y, 2 * s->T * F);
+    uint64_t F = split(s->m->dense_width, s->tp), r = adapter_rank(s, COMPONENT_DENSE_MLP);
+    bool reads = reads_inputs(s, COMPONENT_DENSE_MLP);
+    struct held dx_all = whole_hidden(y), ad = { 0 }, n2 = { 0 }, all = { 0 };
+    if (reads)
+        ad = working(y, 2 * s->T * F);
+    struct held adapter = working(y, 2 * s->T * r), d_adapter = working(y, 2 * s->T * r);
+    drop(s, &adapter);
+    struct held dad = working(y, 2 * s->T * F);
+    drop(s, &d_adapter);
     drop(s, &dx_all);
     drop(s, &ad);
     drop(s, &dad); /* dhd over hd */
-    struct held n2 = working(y, 2 * s->N * s->H), all = whole_hidden(y);
+    if (reads) {
+        n2 = working(y, 2 * s->N * s->H);
+        all = whole_hidden(y);
+    }
+    adapter = working(y, 2 * s->T * gate_up_width(s, r));
+    d_adapter = working(y, adapter.bytes);
+    drop(s, &adapter);
     drop(s, &n2);
     drop(s, &all);
     struct held sum = whole_hidden(y), dn2 = working(y, 2 * s->N * s->H);
+    drop(s, &d_adapter);
     drop(s, &sum);
     drop(s, &y->k->hd);
     drop(s, &dn2);

@@ -31,9 +31,12 @@ void shared_forward(struct layer *y, struct held *n2)
     struct rank *s = y->s;
     uint64_t width = split(s->m->moe.shared_width, s->tp);
     struct held all = whole_hidden(y), gate = { 0 };
+    uint64_t r = adapter_rank(s, COMPONENT_SHARED_EXPERT);
     y->k->hs = keep(y, ITEM_LAYER_WORKING, 2 * s->T * gate_up_width(s, width));
     if (s->m->moe.shared_gate)
         y->k->scalar_gate = keep(y, ITEM_LAYER_WORKING, 4 * s->T);
+    struct held adapter = working(y, 2 * s->T * gate_up_width(s, r));
+    drop(s, &adapter);
     drop(s, n2);
     drop(s, &all);
     if (y->mode == REPLAY)
@@ -41,6 +44,8 @@ void shared_forward(struct layer *y, struct held *n2)
     gate = working(y, 2 * s->T * width); /* as */
     unless_kept(y, &y->k->hs);
     struct held sum = whole_hidden(y);
+    adapter = working(y, 2 * s->T * r);
+    drop(s, &adapter);
     drop(s, &sum);
     drop(s, &gate);
     unless_kept(y, &y->k->scalar_gate);
@@ -65,7 +70,8 @@ static void dispatch(struct layer *y, struct held *n2, struct held *latent)
         drop(s, &send);
         drop(s, &send_w);
     }
-    k->xe = keep(y, ITEM_EXPERT_WORKING, 2 * y->R * W);
+    k->xe = reads_inputs(s, COMPONENT_EXPERTS) ? keep(y, ITEM_EXPERT_WORKING, 2 * y->R * W)
+                                               : make(s, ITEM_EXPERT_WORKING, 2 * y->R * W);
     k->we = keep(y, ITEM_EXPERT_WORKING, 4 * y->R);
     k->map = keep(y, ITEM_EXPERT_WORKING, 4 * y->R);
     drop(s, &recv);
@@ -93,6 +99,9 @@ static void finish_experts(struct layer *y)
     unless_kept(y, &k->rows.h);
     unless_kept(y, &k->rows.we);
     struct held rows = make(s, ITEM_EXPERT_WORKING, 2 * y->R * W); /* y */
+    struct held adapter =
+        make(s, ITEM_EXPERT_WORKING, 2 * y->R * adapter_rank(s, COMPONENT_EXPERTS));
+    drop(s, &adapter);
     drop(s, &a);
     if (exchanges(s)) {
         struct held back = make(s, ITEM_DISPATCH_SEND, 2 * y->R * W);
@@ -119,6 +128,11 @@ void moe_forward(struct layer *y)
     unless_kept(y, &y->k->probs);
     dispatch(y, &n2, &latent);
     y->k->rows.h = keep(y, ITEM_EXPERT_WORKING, 2 * y->R * gate_up_width(s, expert_width(s)));
+    uint64_t r = gate_up_width(s, adapter_rank(s, COMPONENT_EXPERTS));
+    struct held adapter = make(s, ITEM_EXPERT_WORKING, 2 * y->R * r);
+    drop(s, &adapter);
+    if (!reads_inputs(s, COMPONENT_EXPERTS))
+        drop(s, &y->k->rows.xe);
     if (y->mode != REPLAY)
         finish_experts(y);
     if (s->m->moe.shared_width > 0)
@@ -130,15 +144,25 @@ void shared_backward(struct layer *y, struct held *n2, struct held *dn2)
 {
     struct rank *s = y->s;
     uint64_t width = split(s->m->moe.shared_width, s->tp);
+    uint64_t r = adapter_rank(s, COMPONENT_SHARED_EXPERT);
     *n2 = working(y, 2 * s->N * s->H);
-    struct held dx_all = whole_hidden(y), as = working(y, 2 * s->T * width);
+    struct held dx_all = whole_hidden(y), as = { 0 };
+    if (reads_inputs(s, COMPONENT_SHARED_EXPERT))
+        as = working(y, 2 * s->T * width);
     struct held das = working(y, 2 * s->T * width);
+    struct held adapter = working(y, 2 * s->T * r), d_adapter = working(y, 2 * s->T * r);
+    drop(s, &adapter);
+    drop(s, &d_adapter);
     drop(s, &dx_all);
     drop(s, &as);
     struct held dgate = working(y, y->k->scalar_gate.bytes);
     drop(s, &das);
     struct held all = whole_hidden(y), sum = whole_hidden(y);
     *dn2 = working(y, 2 * s->N * s->H);
+    adapter = working(y, 2 * s->T * gate_up_width(s, r));
+    d_adapter = working(y, adapter.bytes);
+    drop(s, &adapter);
+    drop(s, &d_adapter);
     drop(s, &all);
     drop(s, &sum);
     drop(s, &y->k->hs);
@@ -151,15 +175,26 @@ static struct held experts_backward(struct layer *y, struct held *dy, struct hel
 {
     struct rank *s = y->s;
     struct kept_rows *k = &y->k->rows;
-    struct held a = make(s, ITEM_EXPERT_WORKING, 2 * y->R * expert_width(s));
+    uint64_t r = adapter_rank(s, COMPONENT_EXPERTS);
+    struct held a = { 0 };
+    if (reads_inputs(s, COMPONENT_EXPERTS))
+        a = make(s, ITEM_EXPERT_WORKING, 2 * y->R * expert_width(s));
+    struct held adapter = make(s, ITEM_EXPERT_WORKING, 2 * y->R * r);
+    struct held d_adapter = make(s, ITEM_EXPERT_WORKING, 2 * y->R * r);
+    drop(s, &adapter);
     drop(s, &a);
     struct held da = make(s, ITEM_EXPERT_WORKING, 2 * y->R * expert_width(s));
+    drop(s, &d_adapter);
     drop(s, dy);
     *dw = make(s, ITEM_EXPERT_WORKING, 4 * y->R);
     drop(s, &da);
     drop(s, &k->we);
+    adapter = make(s, ITEM_EXPERT_WORKING, 2 * y->R * gate_up_width(s, r));
+    d_adapter = make(s, ITEM_EXPERT_WORKING, adapter.bytes);
+    drop(s, &adapter);
     drop(s, &k->xe);
     struct held dxe = make(s, ITEM_EXPERT_WORKING, 2 * y->R * (uint64_t)model_routed_width(s->m));
+    drop(s, &d_adapter);
     drop(s, &k->h);
     return dxe;
 }

@@ -16,9 +16,10 @@ struct held {
     uint64_t bytes;
 };
 
-/* What one part of a unit of state has: elements, padded, and the ranks that share them. */
+/* What one part of a unit of state has: elements, padded, and the ranks that share them. Of the
+ * trained ones, those with a second moment. */
 struct part {
-    uint64_t elements;
+    uint64_t elements, trained, second;
     int shards;
 };
 struct unit {
@@ -117,6 +118,16 @@ void close_gradients(struct rank *s, const struct unit *unit, const struct unit 
 void drop_old(struct rank *s);
 void reduce_state(struct rank *s);
 uint64_t sim_vocab(const struct rank *s);
+
+/* trained.c */
+bool trains(const struct rank *s, enum component component);
+/* Of the adapters of a component's matrices; 0: none. */
+uint64_t adapter_rank(const struct rank *s, enum component component);
+/* Whether backward reads what products of the component read. */
+bool reads_inputs(const struct rank *s, enum component component);
+bool is_matrix(const struct tensor *tensor);
+bool is_muons(const struct rank *s, const struct tensor *tensor);
+void play_optimizer(struct rank *s);
 
 /* checkpoints.c */
 /* What the host's memory for them is filled with at the most. */

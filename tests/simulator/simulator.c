@@ -223,6 +223,8 @@ void simulate(const struct sim_job *job, struct sim_result *ret)
     play_micro_batches(s);
     enter(s, SIM_REDUCE, 0, -1);
     reduce_state(s);
+    enter(s, SIM_OPTIMIZER, 0, -1);
+    play_optimizer(s);
     units_done(s);
     free(s->passes);
     free(s);

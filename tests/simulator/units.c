@@ -7,11 +7,16 @@
 
 enum { PAD_ELEMENTS = 64 };
 
-/* Elements of dense and expert tensors, on this rank of tp, ep and etp, by unit. */
+/* Elements on this rank of tp, ep and etp; of the trained ones, those with a second moment. */
+struct amount {
+    uint64_t frozen, trained, second;
+};
+
+/* Of dense and expert tensors, by unit. */
 struct tally {
     const struct rank *s;
-    uint64_t embedding, head, vision, mtp[2];
-    uint64_t (*layer)[2];
+    struct amount embedding, head, vision, mtp[2];
+    struct amount (*layer)[2];
 };
 
 uint64_t sim_vocab(const struct rank *s)
@@ -22,7 +27,7 @@ uint64_t sim_vocab(const struct rank *s)
     return vocab / s->tp;
 }
 
-static uint64_t *tally_of(struct tally *t, const struct tensor *tensor)
+static struct amount *tally_of(struct tally *t, const struct tensor *tensor)
 {
     if (tensor->unit == UNIT_EMBEDDING)
         return &t->embedding;
@@ -37,25 +42,46 @@ static int add_tensor(const struct tensor *tensor, void *context)
 {
     struct tally *t = context;
     const struct rank *s = t->s;
+    struct amount *to = tally_of(t, tensor);
     bool expert = tensor->mesh == MESH_EXPERT;
-    uint64_t ranks = expert ? (uint64_t)s->l->etp : s->tp, n = 1;
+    uint64_t ranks = expert ? (uint64_t)s->l->etp : s->tp, n = 1, sides = 0;
     uint64_t copies = expert ? tensor->copies / (uint64_t)s->l->ep : tensor->copies;
     for (int i = 0; i < tensor->axes; i++) {
         uint64_t size = tensor->shape[i];
         if (i == tensor->tp_axis)
             size = size == (uint64_t)s->m->vocab && !expert ? sim_vocab(s) : size / ranks;
         n *= size;
+        sides += size; /* A [r, in] and B [out, r] */
     }
-    *tally_of(t, tensor) += n * copies;
+    if (is_matrix(tensor)) {
+        to->trained += adapter_rank(s, tensor->component) * sides * copies;
+        to->second += adapter_rank(s, tensor->component) * sides * copies;
+    }
+    if (!trains(s, tensor->component)) {
+        to->frozen += n * copies;
+        return 0;
+    }
+    to->trained += n * copies;
+    to->second += is_muons(s, tensor) ? 0 : n * copies;
     return 0;
 }
 
-/* A flat run of tensors, so long that every shard has whole 64s. */
-static void add_part(struct unit *u, uint64_t elements, int shards)
+static uint64_t pad(uint64_t elements, int shards)
 {
     uint64_t to = (uint64_t)PAD_ELEMENTS * (uint64_t)shards;
-    if (elements > 0)
-        u->part[u->count++] = (struct part){ (elements + to - 1) / to * to, shards };
+    return (elements + to - 1) / to * to;
+}
+
+/* A flat run of tensors, so long that every shard has whole 64s; frozen ones are a run of their
+ * own. */
+static void add_part(struct unit *u, const struct amount *a, int shards)
+{
+    struct part *part = &u->part[u->count];
+    if (a->frozen + a->trained == 0)
+        return;
+    *part = (struct part){ 0, pad(a->trained, shards), pad(a->second, shards), shards };
+    part->elements = part->trained + pad(a->frozen, shards);
+    u->count++;
 }
 
 static int dense_shards(const struct rank *s)
@@ -69,15 +95,17 @@ static void add_extra(struct rank *s, const struct tally *t)
 {
     struct unit tower = { .count = 0 };
     if (s->m->mtp_trained && s->has_head) {
-        add_part(&s->extra, t->mtp[MESH_DENSE], dense_shards(s));
-        add_part(&s->extra, t->mtp[MESH_EXPERT], s->l->e_fsdp);
+        add_part(&s->extra, &t->mtp[MESH_DENSE], dense_shards(s));
+        add_part(&s->extra, &t->mtp[MESH_EXPERT], s->l->e_fsdp);
     }
     if (!s->m->vision_trained || !s->has_embedding)
         return;
-    add_part(&tower, t->vision, dense_shards(s));
-    if (s->extra.count > 0)
+    add_part(&tower, &t->vision, dense_shards(s));
+    if (s->extra.count > 0) {
         s->extra.part[0].elements += tower.part[0].elements;
-    else
+        s->extra.part[0].trained += tower.part[0].trained;
+        s->extra.part[0].second += tower.part[0].second;
+    } else
         s->extra = tower;
 }
 
@@ -87,15 +115,15 @@ void units_init(struct rank *s)
     t.layer = calloc(MODEL_MAX_LAYERS, sizeof t.layer[0]);
     s->layer = calloc((size_t)s->layers, sizeof s->layer[0]);
     model_tensors(s->m, add_tensor, &t);
-    add_part(&s->embedding, t.embedding, dense_shards(s));
-    add_part(&s->head, t.head, dense_shards(s));
+    add_part(&s->embedding, &t.embedding, dense_shards(s));
+    add_part(&s->head, &t.head, dense_shards(s));
     for (int i = 0; i < s->layers; i++) {
-        add_part(&s->layer[i], t.layer[s->first + i][MESH_DENSE], dense_shards(s));
-        add_part(&s->layer[i], t.layer[s->first + i][MESH_EXPERT], s->l->e_fsdp);
+        add_part(&s->layer[i], &t.layer[s->first + i][MESH_DENSE], dense_shards(s));
+        add_part(&s->layer[i], &t.layer[s->first + i][MESH_EXPERT], s->l->e_fsdp);
     }
     add_extra(s, &t);
     if (s->m->vision_frozen)
-        add_part(&s->frozen, t.vision, dense_shards(s));
+        add_part(&s->frozen, &t.vision, dense_shards(s));
     free(t.layer);
 }
 
@@ -109,26 +137,43 @@ static uint64_t grad_bytes(const struct rank *s)
     return s->p->grad_dtype == DTYPE_BF16 ? 2 : 4;
 }
 
-/* Master weights and moments of a part: on the device, or on the host. */
-static void make_optimizer(struct rank *s, uint64_t elements)
+static uint64_t master_bytes(const struct rank *s)
 {
+    return s->p->master == MASTER_NONE ? 0 : 4;
+}
+
+static uint64_t moment_bytes(const struct rank *s)
+{
+    return s->p->moments_dtype == DTYPE_BF16 ? 2 : 4;
+}
+
+/* Master weights and moments of a part: on the device, or on the host. */
+static void make_optimizer(struct rank *s, uint64_t elements, uint64_t second)
+{
+    uint64_t master = master_bytes(s) * elements, both = 2 * moment_bytes(s) * second;
+    uint64_t first = moment_bytes(s) * (elements - second);
     if (s->p->offload & OFFLOAD_OPTIMIZER) {
-        s->ledger->host_bytes += make_size(4 * elements) + make_size(8 * elements);
+        s->ledger->host_bytes += make_size(master) + make_size(both) + make_size(first);
         return;
     }
-    make(s, ITEM_MASTER, 4 * elements);
-    make(s, ITEM_MOMENTS, 8 * elements);
+    make(s, ITEM_MASTER, master);
+    make(s, ITEM_MOMENTS, both);
+    make(s, ITEM_MOMENTS, first);
 }
 
 static void keep_state(struct rank *s, const struct unit *u)
 {
     enum sharding how = s->p->sharding;
     for (int i = 0; i < u->count; i++) {
-        uint64_t n = u->part[i].elements, shard = n / (uint64_t)u->part[i].shards;
+        const struct part *part = &u->part[i];
+        uint64_t n = part->trained, of = (uint64_t)part->shards, frozen = part->elements - n;
         bool grad_whole = how == SHARDING_REPLICATED || how == SHARDING_ZERO1;
-        make(s, ITEM_WEIGHTS, 2 * (how == SHARDING_FSDP ? shard : n));
-        make(s, ITEM_GRADIENTS, grad_bytes(s) * (grad_whole ? n : shard));
-        make_optimizer(s, how == SHARDING_REPLICATED ? n : shard);
+        uint64_t weights = how == SHARDING_FSDP ? of : 1,
+                 state = how == SHARDING_REPLICATED ? 1 : of;
+        make(s, ITEM_WEIGHTS, 2 * (n / weights));
+        make(s, ITEM_WEIGHTS, 2 * (frozen / weights));
+        make(s, ITEM_GRADIENTS, grad_bytes(s) * (grad_whole ? n : n / of));
+        make_optimizer(s, n / state, part->second / state);
     }
 }
 
@@ -144,8 +189,8 @@ static void make_slots(struct rank *s, uint64_t state)
         return;
     for (int i = 0; i < s->p->slots && state > 0; i++) {
         uint64_t bucket = s->p->bucket_params < state ? s->p->bucket_params : state;
-        make(s, ITEM_MASTER, 4 * bucket);
-        make(s, ITEM_MOMENTS, 8 * bucket);
+        make(s, ITEM_MASTER, master_bytes(s) * bucket);
+        make(s, ITEM_MOMENTS, 2 * moment_bytes(s) * bucket);
         state -= bucket;
     }
 }
@@ -155,8 +200,8 @@ static uint64_t state_elements(const struct rank *s, const struct unit *u)
     uint64_t sum = 0;
     for (int i = 0; i < u->count; i++)
         sum += s->p->sharding == SHARDING_REPLICATED
-                   ? u->part[i].elements
-                   : u->part[i].elements / (uint64_t)u->part[i].shards;
+                   ? u->part[i].trained
+                   : u->part[i].trained / (uint64_t)u->part[i].shards;
     return sum;
 }
 
@@ -272,7 +317,7 @@ void open_gradients(struct rank *s, const struct unit *unit, const struct unit *
     struct part part[2 * SIM_MAX_PARTS];
     int n = shared_parts(s, unit, second, part);
     for (int i = 0; i < n; i++)
-        s->full[i] = make(s, ITEM_GATHERED_GRADIENTS, grad_bytes(s) * part[i].elements);
+        s->full[i] = make(s, ITEM_GATHERED_GRADIENTS, grad_bytes(s) * part[i].trained);
 }
 
 void drop_old(struct rank *s)
@@ -292,7 +337,7 @@ void close_gradients(struct rank *s, const struct unit *unit, const struct unit 
         drop_old(s);
     for (int i = 0; i < n; i++) {
         struct held receive = make(s, ITEM_GATHERED_GRADIENTS,
-                                   grad_bytes(s) * part[i].elements / (uint64_t)part[i].shards);
+                                   grad_bytes(s) * part[i].trained / (uint64_t)part[i].shards);
         if (later) {
             s->old[i] = s->full[i];
             s->old_receive[i] = receive;
@@ -316,7 +361,7 @@ void reduce_state(struct rank *s)
             if (part->shards == 1)
                 continue;
             struct held receive = make(s, ITEM_GATHERED_GRADIENTS,
-                                       grad_bytes(s) * part->elements / (uint64_t)part->shards);
+                                       grad_bytes(s) * part->trained / (uint64_t)part->shards);
             drop(s, &receive);
         }
 }
