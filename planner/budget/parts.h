@@ -151,7 +151,13 @@ void working_shape_mixer(const struct budget_input *in, enum mixer mixer,
 uint64_t latent_head_block(const struct budget_input *in);
 uint64_t local_tokens(const struct budget_input *in); /* T */
 uint64_t all_tokens(const struct budget_input *in);   /* of a micro-batch at all ranks of cp */
-int micro_batches_of(const struct budget_input *in);  /* of a step */
+int packed_micro_batches(const struct budget_input *in);
+/* Of a step; asked many times for every layout. */
+static inline int micro_batches_of(const struct budget_input *in)
+{
+    const struct choices *c = in->choices;
+    return c->primitives.tokens_per_gpu == 0 ? c->layout.micro_batches : packed_micro_batches(in);
+}
 double step_tokens_of(const struct budget_input *in); /* trained on in a step, by all ranks */
 uint64_t norm_tokens(const struct budget_input *in);  /* T / tp */
 

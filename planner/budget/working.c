@@ -26,7 +26,7 @@ uint64_t all_tokens(const struct budget_input *in)
     return mul_sat((uint64_t)l->micro_batch, in->seq_tokens);
 }
 
-int micro_batches_of(const struct budget_input *in)
+int packed_micro_batches(const struct budget_input *in)
 {
     struct rows_input rows = { in->choices, in->seq_tokens, in->lengths };
     return rows_micro_batches(&rows);
