@@ -19,7 +19,8 @@ static struct widths widths_of(const struct layer *y)
     const struct mla *a = &s->m->mla;
     const struct indexer *x = &s->m->indexer;
     struct widths w = { .heads = split(s->m->gqa.heads, s->tp) };
-    uint64_t pair = (uint64_t)(a->nope_dim + a->value_dim), dim = (uint64_t)s->m->gqa.head_dim;
+    uint64_t pair = (uint64_t)a->nope_dim + (uint64_t)a->value_dim;
+    uint64_t dim = (uint64_t)s->m->gqa.head_dim;
     w.Q = w.K = w.heads * dim;
     w.QL = (uint64_t)a->q_rank;
     w.L = (uint64_t)a->kv_rank;

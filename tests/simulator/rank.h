@@ -75,7 +75,7 @@ struct rank {
     struct held gathered[SIM_MAX_USES][SIM_MAX_PARTS];
     struct held full[SIM_MAX_PARTS];                            /* gradients of this unit */
     struct held old[SIM_MAX_PARTS], old_receive[SIM_MAX_PARTS]; /* of the unit before */
-    struct pass **passes;                                       /* one a micro-batch */
+    struct pass *passes;                                        /* one a micro-batch */
     /* Offloaded checkpoints. */
     uint64_t alive, most_alive, on_host;
 };

@@ -13,7 +13,7 @@ static struct run run_of(const struct rank *s, int index)
 
 static struct pass *begin_pass(struct rank *s, int micro_batch)
 {
-    struct pass *pass = calloc(1, sizeof *pass);
+    struct pass *pass = &s->passes[micro_batch];
     size_t layers = (size_t)s->layers;
     pass->micro_batch = micro_batch;
     pass->choices = calloc(layers, sizeof pass->choices[0]);
@@ -21,7 +21,6 @@ static struct pass *begin_pass(struct rank *s, int micro_batch)
     pass->kept = calloc(layers, sizeof pass->kept[0]);
     pass->ids = make(s, ITEM_INPUTS, 4 * s->T);
     pass->targets = make(s, ITEM_INPUTS, 4 * s->T);
-    s->passes[micro_batch] = pass;
     return pass;
 }
 
@@ -29,11 +28,9 @@ static void end_pass(struct rank *s, struct pass *pass)
 {
     drop(s, &pass->ids);
     drop(s, &pass->targets);
-    s->passes[pass->micro_batch] = NULL;
     free(pass->choices);
     free(pass->latent_sum);
     free(pass->kept);
-    free(pass);
 }
 
 static bool reaches_head(const struct rank *s, const struct run *run)
@@ -78,7 +75,7 @@ static void forward(struct rank *s, int micro_batch, int index)
     struct run run = run_of(s, index);
     bool embeds = s->has_embedding && run.first;
     enter(s, SIM_FORWARD, micro_batch, embeds ? -1 : s->first + run.from);
-    struct pass *pass = run.first ? begin_pass(s, micro_batch) : s->passes[micro_batch];
+    struct pass *pass = run.first ? begin_pass(s, micro_batch) : &s->passes[micro_batch];
     int use = forward_layers(s, pass, &run);
     if (reaches_head(s, &run)) {
         head_and_loss(s, pass, use++);
@@ -101,7 +98,7 @@ static void layer_again(struct rank *s, struct pass *pass, int i, int use)
 static void backward(struct rank *s, int micro_batch, int index)
 {
     struct run run = run_of(s, index);
-    struct pass *pass = s->passes[micro_batch];
+    struct pass *pass = &s->passes[micro_batch];
     int use = s->next_use;
     enter(s, SIM_BACKWARD, micro_batch, s->first + run.to - 1);
     if (!reaches_head(s, &run)) {
