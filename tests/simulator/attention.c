@@ -36,7 +36,7 @@ void attention_forward(struct layer *y)
     bool gate = s->m->gqa.output_gate;
     struct held n1 = working(y, 2 * s->N * s->H), all = whole_hidden(y);
     k->qkv = keep(y, ITEM_LAYER_WORKING, 2 * T * w.all);
-    struct held adapter = working(y, 2 * T * 3 * adapter_rank(s, COMPONENT_ATTENTION));
+    struct held adapter = input_adapter(y);
     drop(s, &adapter);
     drop(s, &n1);
     drop(s, &all);
@@ -56,9 +56,7 @@ void attention_forward(struct layer *y)
     unless_kept(y, &k->qkv);
     if (gate)
         unless_kept(y, &k->o);
-    adapter = working(y, 2 * T * adapter_rank(s, COMPONENT_ATTENTION));
     mixer_output(y);
-    drop(s, &adapter);
     drop(s, &og);
     unless_kept(y, &k->o);
 }
@@ -70,13 +68,8 @@ void attention_backward(struct layer *y)
     struct widths w = widths_of(s);
     uint64_t T = s->T;
     bool gate = s->m->gqa.output_gate;
-    struct held dqkv = { 0 }, dx_all = whole_hidden(y), og = { 0 };
-    if (gate && reads_inputs(s, COMPONENT_ATTENTION))
-        og = working(y, 2 * T * w.Q);
-    struct held adapter = working(y, 2 * T * adapter_rank(s, COMPONENT_ATTENTION));
-    struct held d_adapter = working(y, adapter.bytes);
-    drop(s, &og);
-    drop(s, &adapter);
+    struct held dqkv = { 0 }, dx_all = whole_hidden(y);
+    struct held d_adapter = output_backward(y, gate ? 2 * T * w.Q : 0);
     struct held d_o = working(y, 2 * T * w.Q);
     drop(s, &d_adapter);
     drop(s, &dx_all);

@@ -255,34 +255,19 @@ static void draw_offload(const struct draw *d, struct primitives *p)
     }
 }
 
-/* What layers other than attention over keys of its own do with adapters and frozen weights is not
- * played. */
-static bool mixes_plainly(const struct model *m)
-{
-    for (int i = 0; i < m->layers; i++)
-        if (m->layer_mixer[i] != MIXER_GQA && m->layer_mixer[i] != MIXER_LOCAL &&
-            m->layer_mixer[i] != MIXER_NONE)
-            return false;
-    return m->moe.latent == 0;
-}
-
 static void draw_trained(const struct draw *d, const struct model *m, struct primitives *p)
 {
-    static const enum component mixers[] = { COMPONENT_ATTENTION, COMPONENT_LINEAR_ATTENTION,
-                                             COMPONENT_INDEXER, COMPONENT_EXPERTS };
     if (!has(d, DRAW_TRAINED, 2))
         return;
-    bool plain = mixes_plainly(m);
     p->optimizer = (enum optimizer)pick(d, 0, 1);
     p->moments_dtype = (enum dtype)pick(d, 0, 1);
     p->master = (enum master)pick(d, 0, 1);
-    if (plain && chance(d, 3)) {
+    /* adapters of the projections into experts' latents are not played */
+    if (m->moe.latent == 0 && chance(d, 3)) {
         p->lora_rank = pick(d, 1, 9);
         p->lora_targets = (unsigned)pick(d, 1, 7);
     } else if (chance(d, 2)) {
         p->frozen = (unsigned)pick(d, 1, 1023);
-        for (int i = 0; i < 4 && !plain; i++)
-            p->frozen &= ~(1U << mixers[i]);
     }
 }
 

@@ -65,11 +65,15 @@ static struct held expand(struct layer *y, const struct widths *w)
     struct held n1 = working(y, 2 * s->N * s->H);
     k->query_latent = keep(y, ITEM_LAYER_WORKING, 2 * T * w->QL);
     k->latent = keep(y, ITEM_LAYER_WORKING, 2 * T * w->LR);
+    struct held adapter = input_adapter(y);
+    drop(s, &adapter);
     drop(s, &n1);
     struct held qn = working(y, 2 * T * w->QL), ln = in_place(y, 2 * T * w->L);
     k->q = keep(y, ITEM_LAYER_WORKING, 2 * T * w->Q);
     if (!gathers_keys(s))
         k->kv = keep(y, ITEM_LAYER_WORKING, 2 * T * w->expanded);
+    adapter = input_adapter(y); /* of queries and of keys and values */
+    drop(s, &adapter);
     drop(s, &qn);
     drop(s, &ln);
     unless_kept(y, &k->query_latent);
@@ -139,7 +143,9 @@ void latent_backward(struct layer *y)
     struct kept *k = y->k;
     struct widths w = widths_of(y);
     uint64_t T = s->T;
-    struct held dx_all = whole_hidden(y), d_o = working(y, 2 * T * w.value);
+    struct held dx_all = whole_hidden(y), d_adapter = output_backward(y, 0);
+    struct held d_o = working(y, 2 * T * w.value);
+    drop(s, &d_adapter);
     drop(s, &dx_all);
     struct held qr = working(y, 2 * T * w.Q), kr = in_place(y, 2 * T * w.K);
     struct held mine = gathered(y, 2 * T * w.LR);
@@ -149,6 +155,10 @@ void latent_backward(struct layer *y)
     drop(s, &g.d_all);
     struct held qn = working(y, 2 * T * w.QL), ln = working(y, 2 * T * w.L);
     struct held dql = working(y, 2 * T * w.QL), dl = working(y, 2 * T * w.LR);
+    struct held adapter = input_adapter(y);
+    d_adapter = input_adapter(y);
+    drop(s, &adapter);
+    drop(s, &d_adapter);
     struct held *gone[] = {
         &k->query_latent, &k->latent, &d_mine, &g.dq, &g.dkr, &g.dkv, &qn, &ln
     };
@@ -168,12 +178,16 @@ static void project(struct layer *y, const struct widths *w)
     k->latent = keep(y, ITEM_LAYER_WORKING, 2 * T * w->LR);
     k->index_key = keep(y, ITEM_LAYER_WORKING, 2 * T * w->ik);
     k->index_weights = keep(y, ITEM_LAYER_WORKING, 4 * T * w->iw);
+    struct held adapter = input_adapter(y);
+    drop(s, &adapter);
     drop(s, &n1);
     struct held qn = working(y, 2 * T * w->QL);
     k->q = keep(y, ITEM_LAYER_WORKING, 2 * T * w->Q);
     k->index_query = keep(y, ITEM_LAYER_WORKING, 2 * T * w->iq);
     y->k->in = in_place(y, 2 * T * w->LR); /* latents, normed and turned */
     y->k->b = gathered(y, 2 * T * w->LR);
+    adapter = input_adapter(y);
+    drop(s, &adapter);
     drop(s, &qn);
     unless_kept(y, &k->query_latent);
     unless_kept(y, &k->latent);
@@ -271,9 +285,10 @@ void sparse_backward(struct layer *y)
     struct kept *k = y->k;
     struct widths w = widths_of(y);
     uint64_t T = s->T;
-    struct held dx_all = whole_hidden(y), o = working(y, 2 * T * w.value);
-    drop(s, &o);
-    struct held d_o = working(y, 2 * T * w.value), keys, d_latents, dik, diw, diq;
+    struct held dx_all = whole_hidden(y), keys, d_latents, dik, diw, diq;
+    struct held d_adapter = output_backward(y, 2 * T * w.value); /* o */
+    struct held d_o = working(y, 2 * T * w.value);
+    drop(s, &d_adapter);
     drop(s, &dx_all);
     struct held d_out = working(y, 2 * T * w.out);
     drop(s, &d_o);
@@ -281,6 +296,10 @@ void sparse_backward(struct layer *y)
     index_backward(y, &w, &keys, &dik, &diw, &diq);
     struct held qn = working(y, 2 * T * w.QL);
     struct held dql = working(y, 2 * T * w.QL), dl = working(y, 2 * T * w.LR);
+    struct held adapter = input_adapter(y);
+    d_adapter = input_adapter(y);
+    drop(s, &adapter);
+    drop(s, &d_adapter);
     struct held *gone[] = { &k->query_latent, &k->latent, &d_latents, &dq, &diq, &qn };
     drop_all(s, gone, sizeof gone / sizeof gone[0]);
     struct held *after[] = { &dik, &diw, &dql, &dl };

@@ -33,27 +33,23 @@ void make_output(struct layer *y)
 void mixer_output(struct layer *y)
 {
     struct rank *s = y->s;
-    struct held sum = whole_hidden(y);
+    struct held sum = whole_hidden(y), adapter = output_adapter(y);
     bool alone = s->m->layer_ffn[y->index] == FFN_NONE; /* x1 goes on as the output */
     y->k->x1 = alone ? working(y, 2 * s->N * s->H) : keep(y, ITEM_LAYER_WORKING, 2 * s->N * s->H);
+    drop(s, &adapter);
     drop(s, &sum);
 }
 
 void mixer_input_backward(struct layer *y, struct held *const *after, size_t count, bool gathers)
 {
     struct rank *s = y->s;
-    enum mixer mixer = (enum mixer)s->m->layer_mixer[y->index];
-    bool own = mixer == MIXER_GQA || mixer == MIXER_LOCAL; /* the others' are not drawn */
-    bool reads = !own || reads_inputs(s, COMPONENT_ATTENTION);
-    struct held n1 = { 0 }, all = { 0 }, sum = { 0 }, adapter = { 0 }, d_adapter = { 0 };
+    bool reads = mixer_reads(y);
+    struct held n1 = { 0 }, all = { 0 }, sum = { 0 };
     if (reads)
         n1 = working(y, 2 * s->N * s->H);
     if (reads && gathers)
         all = whole_hidden(y);
-    if (own) {
-        adapter = working(y, 2 * s->T * 3 * adapter_rank(s, COMPONENT_ATTENTION));
-        d_adapter = working(y, adapter.bytes);
-    }
+    struct held adapter = input_adapter(y), d_adapter = input_adapter(y);
     drop(s, &adapter);
     drop(s, &n1);
     drop(s, &all);

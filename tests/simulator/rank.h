@@ -67,6 +67,7 @@ struct rank {
     bool has_embedding, has_head;
     uint64_t T, N, A, H; /* local tokens; those of a region that tp splits; of the context group */
     uint64_t tp, cp, rows;
+    uint64_t delta_inputs; /* matrices that read a delta net's input */
     struct unit embedding, head, extra, frozen;
     struct unit *layer; /* one a layer of the stage */
     /* Uses of units in order, and what is gathered for each. */
@@ -91,6 +92,23 @@ struct layer {
     struct kept *k;
     uint64_t S, R; /* routed rows sent, received */
 };
+
+/* trained.c */
+bool trains(const struct rank *s, enum component component);
+/* Of the adapters of a component's matrices; 0: none. */
+uint64_t adapter_rank(const struct rank *s, enum component component);
+/* Whether backward reads what products of the component read. */
+bool reads_inputs(const struct rank *s, enum component component);
+/* The same of a layer's mixer; [T, r] of the adapters of all matrices that read its input. */
+bool mixer_reads(const struct layer *y);
+struct held input_adapter(struct layer *y);
+struct held output_adapter(struct layer *y);
+/* What the output's gradients read again, `bytes`, beside the adapter; its gradient is left. */
+struct held output_backward(struct layer *y, uint64_t bytes);
+bool is_matrix(const struct tensor *tensor);
+void count_delta_inputs(struct rank *s);
+bool is_muons(const struct rank *s, const struct tensor *tensor);
+void play_optimizer(struct rank *s);
 
 /* ledger.c */
 struct held make(struct rank *s, enum item item, uint64_t bytes);
@@ -118,16 +136,6 @@ void close_gradients(struct rank *s, const struct unit *unit, const struct unit 
 void drop_old(struct rank *s);
 void reduce_state(struct rank *s);
 uint64_t sim_vocab(const struct rank *s);
-
-/* trained.c */
-bool trains(const struct rank *s, enum component component);
-/* Of the adapters of a component's matrices; 0: none. */
-uint64_t adapter_rank(const struct rank *s, enum component component);
-/* Whether backward reads what products of the component read. */
-bool reads_inputs(const struct rank *s, enum component component);
-bool is_matrix(const struct tensor *tensor);
-bool is_muons(const struct rank *s, const struct tensor *tensor);
-void play_optimizer(struct rank *s);
 
 /* checkpoints.c */
 /* What the host's memory for them is filled with at the most. */

@@ -37,6 +37,8 @@ void delta_forward(struct layer *y)
     k->in = keep(y, ITEM_LAYER_WORKING, 2 * T * w.in);
     k->b = keep(y, ITEM_LAYER_WORKING, 2 * T * w.heads);
     k->a = keep(y, ITEM_LAYER_WORKING, 2 * T * w.heads);
+    struct held adapter = input_adapter(y);
+    drop(s, &adapter);
     drop(s, &n1);
     drop(s, &all);
     struct held qkv = working(y, 2 * T * w.conv), decay = working(y, 4 * T * w.heads);
@@ -84,9 +86,10 @@ void delta_backward(struct layer *y)
     struct kept *k = y->k;
     struct sizes w = delta_of(s);
     uint64_t T = s->T;
-    struct held dx_all = whole_hidden(y), on = working(y, 2 * T * w.value), dqkv, ddecay, dbeta;
-    drop(s, &on);
+    struct held dx_all = whole_hidden(y), dqkv, ddecay, dbeta;
+    struct held d_adapter = output_backward(y, 2 * T * w.value); /* on */
     struct held d_o = working(y, 2 * T * w.value);
+    drop(s, &d_adapter);
     drop(s, &dx_all);
     struct held d_in = working(y, 2 * T * w.in);
     drop(s, &k->o);
@@ -120,6 +123,8 @@ void lightning_forward(struct layer *y)
     norm_input(y, &n1, &all);
     k->in = keep(y, ITEM_LAYER_WORKING, 2 * T * 3 * W);
     k->gate = keep(y, ITEM_LAYER_WORKING, 2 * T * W);
+    struct held adapter = input_adapter(y);
+    drop(s, &adapter);
     drop(s, &n1);
     drop(s, &all);
     struct held active = working(y, 2 * T * 3 * W);
@@ -142,9 +147,9 @@ void lightning_backward(struct layer *y)
     struct rank *s = y->s;
     struct kept *k = y->k;
     uint64_t T = s->T, W = lightning_width(s);
-    struct held dx_all = whole_hidden(y), gated = working(y, 2 * T * W);
-    drop(s, &gated);
+    struct held dx_all = whole_hidden(y), d_adapter = output_backward(y, 2 * T * W);
     struct held d_o = working(y, 2 * T * W);
+    drop(s, &d_adapter);
     drop(s, &dx_all);
     struct held dgate = working(y, 2 * T * W);
     drop(s, &k->gate);
@@ -187,6 +192,8 @@ void mamba_forward(struct layer *y)
     struct held n1, all;
     norm_input(y, &n1, &all);
     k->in = keep(y, ITEM_LAYER_WORKING, 2 * T * w.in);
+    struct held adapter = input_adapter(y);
+    drop(s, &adapter);
     drop(s, &n1);
     drop(s, &all);
     struct held channels = working(y, 2 * T * w.channels), dt = working(y, 4 * T * w.heads);
@@ -226,9 +233,10 @@ void mamba_backward(struct layer *y)
     struct kept *k = y->k;
     struct mamba_widths w = mamba_of(s);
     uint64_t T = s->T;
-    struct held dx_all = whole_hidden(y), gated = working(y, 2 * T * w.inner), dchannels, ddt;
-    drop(s, &gated);
+    struct held dx_all = whole_hidden(y), dchannels, ddt;
+    struct held d_adapter = output_backward(y, 2 * T * w.inner); /* gated y */
     struct held dy = working(y, 2 * T * w.inner);
+    drop(s, &d_adapter);
     drop(s, &dx_all);
     struct held d_in = working(y, 2 * T * w.in);
     drop(s, &k->o);

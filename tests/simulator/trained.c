@@ -21,6 +21,69 @@ bool reads_inputs(const struct rank *s, enum component component)
     return trains(s, component) || adapter_rank(s, component) > 0;
 }
 
+static enum mixer mixer_of(const struct layer *y)
+{
+    return (enum mixer)y->s->m->layer_mixer[y->index];
+}
+
+static enum component component_of(enum mixer mixer)
+{
+    bool linear = mixer == MIXER_GDN || mixer == MIXER_LIGHTNING || mixer == MIXER_MAMBA;
+    return linear ? COMPONENT_LINEAR_ATTENTION : COMPONENT_ATTENTION;
+}
+
+bool mixer_reads(const struct layer *y)
+{
+    enum mixer mixer = mixer_of(y);
+    bool index = mixer == MIXER_DSA && reads_inputs(y->s, COMPONENT_INDEXER);
+    return index || reads_inputs(y->s, component_of(mixer));
+}
+
+/* q, k and v; down projections of queries (or queries) and keys; what a recurrence has. */
+struct held input_adapter(struct layer *y)
+{
+    static const uint64_t inputs[MIXER_COUNT] = {
+        [MIXER_GQA] = 3,        [MIXER_LOCAL] = 3,     [MIXER_MLA] = 2,  [MIXER_DSA] = 2,
+        [MIXER_DSA_SHARED] = 2, [MIXER_LIGHTNING] = 2, [MIXER_MAMBA] = 1
+    };
+    enum mixer mixer = mixer_of(y);
+    uint64_t n = mixer == MIXER_GDN ? y->s->delta_inputs : inputs[mixer];
+    return working(y, 2 * y->s->T * n * adapter_rank(y->s, component_of(mixer)));
+}
+
+struct held output_adapter(struct layer *y)
+{
+    return working(y, 2 * y->s->T * adapter_rank(y->s, component_of(mixer_of(y))));
+}
+
+struct held output_backward(struct layer *y, uint64_t bytes)
+{
+    enum component component = component_of(mixer_of(y));
+    struct held again = working(y, reads_inputs(y->s, component) ? bytes : 0);
+    if (mixer_of(y) == MIXER_DSA && again.bytes == 0 && mixer_reads(y))
+        again = working(y, bytes);
+    struct held adapter = output_adapter(y), ret = output_adapter(y);
+    drop(y->s, &again);
+    drop(y->s, &adapter);
+    return ret;
+}
+
+static int count_delta(const struct tensor *tensor, void *context)
+{
+    struct rank *s = context;
+    int layer = 0;
+    while (layer < s->m->layers && s->m->layer_mixer[layer] != MIXER_GDN)
+        layer++;
+    s->delta_inputs += tensor->unit == layer && is_matrix(tensor) && tensor->tp_axis == 0 &&
+                       tensor->component == COMPONENT_LINEAR_ATTENTION;
+    return 0;
+}
+
+void count_delta_inputs(struct rank *s)
+{
+    model_tensors(s->m, count_delta, s);
+}
+
 bool is_matrix(const struct tensor *tensor)
 {
     return tensor->unit >= 0 && tensor->matmul && tensor->axes == 2 && tensor->shape[0] > 1 &&
