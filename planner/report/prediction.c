@@ -23,14 +23,17 @@ void prediction_question(const struct prediction *prediction, struct question *r
     };
 }
 
-/* The bytes of a rank's fullest moment; notes which where it is not a steady step. */
+/* The bytes of a rank's fullest moment; notes the fullest of all ranks. */
 static uint64_t fullest_moment(struct prediction *prediction, const struct rank_budget *rank)
 {
     struct rank_peaks peaks;
     budget_peaks(&prediction->input, rank, rank->rank, &peaks);
-    if (peaks.binding != MOMENT_STEADY)
+    uint64_t own = peaks.bytes[peaks.binding];
+    if (own > prediction->binding_bytes) {
+        prediction->binding_bytes = own;
         prediction->binding = peaks.binding;
-    return peaks.bytes[peaks.binding];
+    }
+    return own;
 }
 
 static void judge(struct prediction *prediction)
@@ -41,6 +44,7 @@ static void judge(struct prediction *prediction)
     prediction->limit_bytes = question_limit_bytes(&question);
     prediction->verdict = VERDICT_FITS;
     prediction->binding = MOMENT_STEADY;
+    prediction->binding_bytes = 0;
     for (int i = 0; i < prediction->budget.count; i++) {
         const struct rank_budget *rank = &prediction->budget.groups[i];
         if (fullest_moment(prediction, rank) > prediction->limit_bytes ||
@@ -86,21 +90,13 @@ const struct rank_budget *prediction_rank(const struct prediction *prediction, i
 void prediction_binding(const struct prediction *prediction, const char *derived, char *ret,
                         size_t size)
 {
-    uint64_t most = 0;
     char bytes[32];
     size_t used = 0;
     ret[0] = '\0';
-    for (int i = 0; prediction->binding != MOMENT_STEADY && i < prediction->budget.count; i++) {
-        const struct rank_budget *rank = &prediction->budget.groups[i];
-        struct rank_peaks peaks;
-        budget_peaks(&prediction->input, rank, rank->rank, &peaks);
-        uint64_t own = peaks.bytes[prediction->binding];
-        most = own > most ? own : most;
-    }
-    if (most > 0)
+    if (prediction->binding != MOMENT_STEADY)
         text_append(ret, size, &used,
                     "%s takes %s, more than a step; of a step: ", moment_names[prediction->binding],
-                    units_format_gb(bytes, sizeof bytes, most, 2));
+                    units_format_gb(bytes, sizeof bytes, prediction->binding_bytes, 2));
     text_append(ret, size, &used, "%s", derived);
 }
 

@@ -18,6 +18,7 @@ struct prediction {
     struct step_time time;
     uint64_t limit_bytes, memory_bytes;
     enum verdict verdict;
+    uint64_t binding_bytes;
     enum moment binding; /* the moment that decided it: the largest of any rank's */
 };
 

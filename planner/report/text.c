@@ -5,8 +5,8 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "planner/report/table.h"
-#include "planner/time/range.h"
 #include "planner/report/workload.h"
+#include "planner/time/range.h"
 
 #include <math.h>
 #include <string.h>
@@ -135,6 +135,21 @@ static const char *colour_of(enum verdict verdict)
     return "";
 }
 
+/* Where saving or another moment beside the step takes the most. */
+static void print_other_moment(const struct prediction *prediction, FILE *out)
+{
+    uint64_t bytes = prediction->binding_bytes, limit = prediction->limit_bytes;
+    struct scale scale = scale_for(bytes);
+    uint64_t spare = bytes > limit ? bytes - limit : limit - bytes;
+    struct scale spare_scale = scale_for(spare);
+    if (prediction->binding == MOMENT_STEADY)
+        return;
+    (void)fprintf(out, "%*s%s takes more than a step: %.*f %s, %.*f %s %s\n", TEXT_MARGIN, "",
+                  moment_names[prediction->binding], scale.decimals, scaled(scale, bytes),
+                  scale.unit, spare_scale.decimals, scaled(spare_scale, spare), spare_scale.unit,
+                  bytes > limit ? "too much" : "spare");
+}
+
 /* The verdict in the margin, the layout beside it, the worst rank under it. */
 void report_verdict_text(const struct prediction *prediction, struct text_style style)
 {
@@ -164,6 +179,7 @@ void report_verdict_text(const struct prediction *prediction, struct text_style 
         (void)fprintf(style.out, "%*supper bound %.*f %s, limit %.*f %s\n", TEXT_MARGIN, "",
                       scale.decimals, scaled(scale, worst->peak_upper_bytes), scale.unit,
                       scale.decimals, scaled(scale, prediction->limit_bytes), scale.unit);
+    print_other_moment(prediction, style.out);
     report_workload_text(prediction, style.out);
 }
 

@@ -45,6 +45,14 @@ static void a_save_may_bind(void **state)
 {
     struct program_result result;
     (void)state;
+    program_run("\"$RANKFIT\" plan --model tiny-moe --hardware host --gpus 2 --seq 64 --set ep=2 "
+                "--set cp=1 --set sharding=replicated --set model.vocab=262144 --set "
+                "loss_tile_tokens=1 --headroom 0 --set hardware.memory_bytes=1550MB",
+                &result);
+    assert_int_equal(result.status, 1);
+    assert_non_null(strstr(result.out, "does not fit"));
+    assert_non_null(strstr(result.out, "save takes more than a step: "));
+    program_done(&result);
     program_run("\"$RANKFIT\" plan --json --model tiny-moe --hardware host --gpus 2 --seq 64 --set "
                 "ep=2 --set cp=1 --set sharding=replicated --set model.vocab=262144 --set "
                 "loss_tile_tokens=1 --headroom 0 --set hardware.memory_bytes=1550MB "
