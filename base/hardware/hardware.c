@@ -15,17 +15,22 @@
 
 #define ROW(key, type, min, max, required, unit, meaning)                                          \
     {                                                                                              \
-#key, type, offsetof(struct hardware, key), min, max, required, unit, meaning, false       \
+#key, type, offsetof(struct hardware, key), min, max, required, unit, meaning, false,      \
+            false                                                                                  \
     }
 #define FINE(key, min, max, unit, meaning)                                                         \
     {                                                                                              \
-#key, HARDWARE_REAL, offsetof(struct hardware, key), min, max, false, unit, meaning, true  \
+#key, HARDWARE_REAL, offsetof(struct hardware, key), min, max, false, unit, meaning, true, \
+            false                                                                                  \
     }
 #define RATE(key, required, meaning)                                                               \
     ROW(key, HARDWARE_REAL, 1e8, 1e14, required, BYTE_RATE, meaning)
 #define SHARE(key, required, meaning) ROW(key, HARDWARE_REAL, 0.0, 1.0, required, FRACTION, meaning)
 #define HELD(key, required, meaning)                                                               \
-    ROW(key, HARDWARE_BYTES, 0.0, 68719476736.0, required, BYTES, meaning)
+    {                                                                                              \
+#key, HARDWARE_BYTES, offsetof(struct hardware, key), 0.0, 68719476736.0, required, BYTES, \
+            meaning, false, true                                                                   \
+    }
 
 const struct hardware_key hardware_keys[] = {
     ROW(name, HARDWARE_TEXT, 0, 0, true, NULL, "what --hardware calls it"),
@@ -63,7 +68,8 @@ const struct hardware_key hardware_keys[] = {
     HELD(context_bytes, true, "the driver's context of a process"),
     HELD(modules_bytes, false, "loaded kernels"),
     HELD(library_bytes, false, "library handles and what they keep"),
-    HELD(workspace_bytes, false, "scratch of the matmul library, inside the arena"),
+    ROW(workspace_bytes, HARDWARE_BYTES, 0.0, 68719476736.0, false, BYTES,
+        "scratch of the matmul library, inside the arena"),
     HELD(communicator_first_bytes, true,
          "the first communicator of a process, without its channel buffers"),
     HELD(exchange_first_bytes, false,
@@ -105,8 +111,10 @@ const struct hardware_key hardware_keys[] = {
     FINE(copy_exchange_overlap, 0.01, 1, FRACTION,
          "share of a chunked exchange on the copy engines that hides behind expert matmuls"),
     { "copy_exchange_bytes", HARDWARE_BYTES, offsetof(struct hardware, copy_exchange_bytes), 0,
-      68719476736.0, false, BYTES, "what an exchange on the copy engines takes of the device",
-      true },
+      68719476736.0, false, BYTES, "what an exchange on the copy engines takes of the device", true,
+      false },
+    { "held_assumed", HARDWARE_BOOL, offsetof(struct hardware, held_assumed), 0, 0, false, NULL,
+      "context, libraries and communicators were measured on another part", true, false },
 };
 const size_t hardware_key_count = sizeof hardware_keys / sizeof *hardware_keys;
 
@@ -320,6 +328,20 @@ static int check_known(const struct node *root, struct diag_list *reterr)
     return node_check_keys(root, known, hardware_key_count, reterr);
 }
 
+/* Of a GPU's file that does not say so itself: one of the values held has less than confidence A.
+ */
+static bool rests_on_another_part(const struct node *root, const struct hardware *hardware)
+{
+    bool ret = false;
+    for (size_t i = 0; i < hardware_key_count && !hardware->host; i++) {
+        const struct node *node = node_get(root, hardware_keys[i].key);
+        const struct node *confidence =
+            hardware_keys[i].held && node ? node_get(node, "confidence") : NULL;
+        ret = ret || (confidence && confidence->text && strcmp(confidence->text, "A") != 0);
+    }
+    return ret;
+}
+
 int hardware_from_node(const struct node *root, struct hardware *ret, struct diag_list *reterr)
 {
     int rc = 0;
@@ -342,6 +364,8 @@ int hardware_from_node(const struct node *root, struct hardware *ret, struct dia
         if (!value || store(ret, key, value->text, value->at, reterr))
             rc = -1;
     }
+    if (!node_get(root, "held_assumed"))
+        ret->held_assumed = rests_on_another_part(root, ret);
     return rc;
 }
 
@@ -405,10 +429,12 @@ static json_t *value_json(const struct hardware *hardware, const struct hardware
 static bool is_said(const struct hardware *hardware, const struct hardware_key *key)
 {
     static const char zeros[sizeof(double)];
-    size_t size = key->type == HARDWARE_INT ? sizeof(int) : sizeof(double);
+    size_t size = key->type == HARDWARE_INT    ? sizeof(int)
+                  : key->type == HARDWARE_BOOL ? sizeof(bool)
+                                               : sizeof(double);
 
-    if (key->type == HARDWARE_TEXT || key->type == HARDWARE_BOOL ||
-        (!key->fine && in_range(key, 0.0)))
+    if (key->type == HARDWARE_TEXT || (key->type == HARDWARE_BOOL && !key->fine) ||
+        (key->type != HARDWARE_BOOL && !key->fine && in_range(key, 0.0)))
         return true;
     return memcmp(field_of(hardware, key), zeros, size) != 0;
 }

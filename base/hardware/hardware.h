@@ -78,6 +78,7 @@ struct hardware {
      */
     double copy_exchange_efficiency, copy_exchange_overlap;
     uint64_t copy_exchange_bytes;
+    bool held_assumed; /* what software holds was measured on another part */
 };
 
 /* One value of the file: key, where it goes, range, unit and meaning. The table feeds reader,
@@ -93,6 +94,7 @@ struct hardware_key {
     bool required; /* for a GPU; `host` may omit all but its name */
     const char *unit, *meaning;
     bool fine; /* 0 means not said, and is left out of plans, whose digests so outlive new keys */
+    bool held; /* what software holds on the device: measured of this part, or held_assumed */
 };
 extern const struct hardware_key hardware_keys[];
 extern const size_t hardware_key_count;

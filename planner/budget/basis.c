@@ -83,7 +83,7 @@ enum basis budget_basis(const struct budget_input *in, enum item item)
     if (item == ITEM_SLACK)
         return BASIS_ASSUMED;
     if (item == ITEM_COMMUNICATORS || item == ITEM_CONTEXT || item == ITEM_MODULES)
-        return BASIS_MEASURED;
+        return in->hardware->held_assumed ? BASIS_ASSUMED : BASIS_MEASURED;
     if (item == ITEM_WORKSPACE && in->choices->primitives.optimizer == OPTIMIZER_MUON)
         return BASIS_ASSUMED;
     if (item == ITEM_WORKSPACE)

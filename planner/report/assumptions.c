@@ -22,6 +22,9 @@ static void add_assumed_items(const struct prediction *prediction, json_t *array
                         item_infos[i].name);
     if (used > empty)
         add(array, text);
+    if (prediction->plan.hardware.held_assumed)
+        add(array, "context, libraries and communicators hold what they do on the part that was "
+                   "measured (`rankfit calibrate` measures this one)");
 }
 
 static void add_assumed_times(const struct prediction *prediction, json_t *array)
