@@ -12,6 +12,7 @@
 #include "planner/time/range.h"
 #include "planner/time/step_time.h"
 #include "tests/support/near.h"
+#include "tests/support/random.h"
 
 #include <stdio.h>
 
@@ -149,6 +150,65 @@ static void some_ranks_attend_more(void **state)
     assert_near(imbalance("100", 1), 1, 1e-12, "times");
 }
 
+static uint64_t drawn(uint64_t *seed, uint64_t low, uint64_t high)
+{
+    return low + random_below(seed, high - low + 1);
+}
+
+/* Piece by piece: a row takes the longest that fits of those left, until none does; rows go to the
+ * ranks in turn. */
+static void pack_plainly(uint64_t capacity, int ranks, uint64_t multiple, uint64_t *ret_rows,
+                         double *ret_most)
+{
+    double own[8] = { 0 };
+    uint64_t left[LENGTHS_MAX], pieces = 0;
+    *ret_rows = 0;
+    *ret_most = 0;
+    for (int i = 0; i < mix.distinct; i++)
+        pieces += left[i] = mix.items[i].count;
+    for (int rank = 0; pieces > 0; rank = (rank + 1) % ranks, ++*ret_rows) {
+        uint64_t room = capacity;
+        for (int i = 0; i < mix.distinct; i++)
+            for (uint64_t tokens = rows_padded(mix.items[i].tokens, multiple);
+                 left[i] > 0 && tokens <= room; left[i]--, pieces--) {
+                room -= tokens;
+                own[rank] += (double)tokens * (double)tokens;
+            }
+    }
+    for (int rank = 0; rank < ranks; rank++)
+        *ret_most = own[rank] > *ret_most ? own[rank] : *ret_most;
+}
+
+static void many_rows_at_once_are_those_one_by_one(void **state)
+{
+    uint64_t seed = 5;
+    (void)state;
+    for (int round = 0; round < 2000; round++) {
+        struct packed_rows rows;
+        uint64_t plain, all = 0;
+        double most, squares = 0;
+        int ranks = (int)drawn(&seed, 1, 8), cp = 1 << drawn(&seed, 0, 2);
+        sample_init(&s);
+        mix.distinct = (int)drawn(&seed, 1, 6);
+        for (int i = 0; i < mix.distinct; i++)
+            mix.items[i] = (struct length_count){ 1000 - 150 * (uint64_t)i - drawn(&seed, 0, 149),
+                                                  drawn(&seed, 1, 40) };
+        s.choices.layout.fsdp = ranks;
+        uint64_t capacity = drawn(&seed, 1000, 4000);
+        pack(cp, 1, PACKING_ROW, capacity, &rows);
+        pack_plainly(capacity, ranks, rows.multiple, &plain, &most);
+        assert_int_equal(rows.rows, plain);
+        for (int i = 0; i < mix.distinct; i++) {
+            double tokens = (double)rows_padded(mix.items[i].tokens, rows.multiple);
+            squares += (double)mix.items[i].count * tokens * tokens;
+            all += mix.items[i].count;
+        }
+        assert_int_equal(rows.pieces, all);
+        if (plain >= (uint64_t)ranks)
+            assert_near(rows.imbalance, most * ranks / squares, 1e-9, "times");
+    }
+}
+
 /* Two layers of 4 heads of 16; forward, replay and 2.5 in backward; everything but FLOPs free. */
 static double attention(const char *text)
 {
@@ -272,6 +332,7 @@ int main(void)
         cmocka_unit_test(rows_are_filled_longest_first),
         cmocka_unit_test(samples_of_a_mix),
         cmocka_unit_test(some_ranks_attend_more),
+        cmocka_unit_test(many_rows_at_once_are_those_one_by_one),
         cmocka_unit_test(attention_by_the_sum_of_squares),
         cmocka_unit_test(memory_is_of_the_row),
         cmocka_unit_test(a_step_may_wait_for_the_fullest_rank),
