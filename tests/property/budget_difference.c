@@ -57,3 +57,39 @@ int budget_differences(const struct rank_budget *got, const struct sim_result *w
     count += differ("host", "", got->host_bytes, want->host_bytes, tell);
     return count + differ_in_phase(&got->peak_phase, &want->phase, tell);
 }
+
+void phase_played(const struct sim_phase *phase, uint64_t bytes, void *phases)
+{
+    struct phases_played *all = phases;
+    struct phase at = { (enum phase_kind)phase->kind, phase->stage, phase->micro_batch,
+                        phase->layer };
+    if (all->count < PHASES_MAX)
+        all->items[all->count++] = (struct phase_bytes){ at, bytes };
+}
+
+static const struct phase_bytes *find_phase(const struct phases_played *all,
+                                            const struct phase *wanted)
+{
+    for (size_t i = 0; i < all->count; i++) {
+        const struct phase *p = &all->items[i].phase;
+        if (p->kind == wanted->kind && p->layer == wanted->layer &&
+            p->micro_batch == wanted->micro_batch)
+            return &all->items[i];
+    }
+    return NULL;
+}
+
+int phase_differences(const struct budget_input *in, int stage, uint64_t beside,
+                      const struct phases_played *played, bool tell)
+{
+    static struct phase_bytes phases[PHASES_MAX];
+    size_t count = budget_phases(in, stage, phases, PHASES_MAX);
+    int ret = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct phase_bytes *was = find_phase(played, &phases[i].phase);
+        char text[96];
+        phase_format(&phases[i].phase, text, sizeof text);
+        ret += differ("", text, phases[i].bytes - beside, was ? was->bytes : 0, tell);
+    }
+    return ret;
+}

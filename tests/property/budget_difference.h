@@ -15,4 +15,17 @@ uint64_t played_bytes(const struct rank_budget *rank);
  * host holds; tell: each on standard error. */
 int budget_differences(const struct rank_budget *got, const struct sim_result *want, bool tell);
 
+/* The most that was alive in each phase of a step, in order, as sim_job.phase_ended collects it. */
+enum { PHASES_MAX = 8192 };
+struct phases_played {
+    size_t count;
+    struct phase_bytes items[PHASES_MAX];
+};
+void phase_played(const struct sim_phase *phase, uint64_t bytes, void *phases);
+
+/* How many phases of a stage's budget were played with other bytes, or not at all. beside: bytes of
+ * what is not played. */
+int phase_differences(const struct budget_input *in, int stage, uint64_t beside,
+                      const struct phases_played *played, bool tell);
+
 #endif

@@ -1,7 +1,7 @@
 /* Budgets of random legal layouts against steps that are played tensor by tensor, to the byte: what
- * is live at the peak, every item's own maximum, the peak and its phase, what the host holds. The
- * seed is printed; RANKFIT_SEED and RANKFIT_DRAWS set it and the number of draws, RANKFIT_ALL=1
- * makes many. */
+ * is live at the peak and in every phase, every item's own maximum, the peak and its phase, what
+ * the host holds. The seed is printed; RANKFIT_SEED and RANKFIT_DRAWS set it and the number of
+ * draws, RANKFIT_ALL=1 makes many. */
 #include "tests/property/budget_difference.h"
 #include "tests/simulator/draw.h"
 #include "tests/support/random.h"
@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-enum { DRAWS = 60, MANY = 2000, RANKS = 3 };
+enum { DRAWS = 150, MANY = 1500, RANKS = 3 };
 
 static uint64_t asked(const char *name, uint64_t otherwise)
 {
@@ -40,6 +40,8 @@ static int bounds(const struct rank_budget *got, const struct sim_result *want, 
     return count;
 }
 
+static struct phases_played phases;
+
 static int compare_rank(const struct budget_input *in, const struct budget *budget, int rank)
 {
     struct sim_job job = { .model = in->model,
@@ -47,14 +49,22 @@ static int compare_rank(const struct budget_input *in, const struct budget *budg
                            .choices = in->choices,
                            .seq_tokens = in->seq_tokens,
                            .rank = rank,
-                           .routing = in->routing };
+                           .routing = in->routing,
+                           .phase_ended = phase_played,
+                           .context = &phases };
     struct sim_result played;
+    phases.count = 0;
     const struct layout *l = &in->choices->layout;
     const struct rank_budget *group = &budget->groups[budget_group_of(in, budget, rank)];
     simulate(&job, &played);
     if (l->vpp > 1)
         return bounds(group, &played, l->micro_batches >= 2 * l->pp);
-    return budget_differences(group, &played, true);
+    int count = budget_differences(group, &played, true);
+    if (in->routing.kind != ROUTING_BALANCED) /* phases are told of the fullest ranks */
+        return count;
+    uint64_t beside = group->item_bytes[ITEM_COMMUNICATORS] + group->item_bytes[ITEM_CONTEXT] +
+                      group->item_bytes[ITEM_MODULES];
+    return count + phase_differences(in, group->stage, beside, &phases, true);
 }
 
 static void compare_draw(uint64_t *seed, unsigned features)
@@ -87,7 +97,7 @@ static void compare_draw(uint64_t *seed, unsigned features)
 static void compare(unsigned features)
 {
     uint64_t seed = asked("RANKFIT_SEED", (uint64_t)time(NULL));
-    uint64_t draws = asked("RANKFIT_DRAWS", getenv("RANKFIT_ALL") ? MANY : DRAWS);
+    uint64_t draws = getenv("RANKFIT_ALL") ? MANY : asked("RANKFIT_DRAWS", DRAWS);
     print_message("seed %" PRIu64 "\n", seed);
     for (uint64_t i = 0; i < draws; i++)
         compare_draw(&seed, features);

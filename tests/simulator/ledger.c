@@ -19,6 +19,8 @@ struct held make(struct rank *s, enum item item, uint64_t bytes)
     g->total += rounded;
     if (g->live[item] > g->max[item])
         g->max[item] = g->live[item];
+    if (g->total > s->phase_most)
+        s->phase_most = g->total;
     if (g->total > g->peak) {
         g->peak = g->total;
         g->phase = s->phase;
@@ -41,9 +43,20 @@ void drop_all(struct rank *s, struct held *const *list, size_t count)
         drop(s, list[i]);
 }
 
+void end_phase(struct rank *s)
+{
+    if (s->job->phase_ended)
+        s->job->phase_ended(&s->phase, s->phase_most, s->job->context);
+}
+
 void enter(struct rank *s, enum sim_phase_kind kind, int micro_batch, int layer)
 {
+    const struct sim_phase *p = &s->phase;
+    if (p->kind == kind && p->micro_batch == micro_batch && p->layer == layer)
+        return;
+    end_phase(s);
     s->phase = (struct sim_phase){ kind, s->stage, micro_batch, layer };
+    s->phase_most = s->ledger->total;
 }
 
 struct held working(struct layer *y, uint64_t bytes)

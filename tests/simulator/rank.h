@@ -63,6 +63,7 @@ struct rank {
     const struct primitives *p;
     struct sim_result *ledger;
     struct sim_phase phase;
+    uint64_t phase_most; /* alive in it so far */
     int stage, first, layers;
     bool has_embedding, has_head;
     uint64_t T, N, A, H; /* local tokens; those of a region that tp splits; of the context group */
@@ -116,6 +117,7 @@ uint64_t make_size(uint64_t bytes); /* as the arena rounds it */
 void drop(struct rank *s, struct held *t);
 void drop_all(struct rank *s, struct held *const *list, size_t count);
 void enter(struct rank *s, enum sim_phase_kind kind, int micro_batch, int layer);
+void end_phase(struct rank *s);
 struct held working(struct layer *y, uint64_t bytes);
 struct held keep(struct layer *y, enum item item, uint64_t bytes);
 void unless_kept(struct layer *y, struct held *t); /* releases it where nothing is kept */

@@ -211,7 +211,7 @@ void simulate(const struct sim_job *job, struct sim_result *ret)
 {
     struct rank *s = calloc(1, sizeof *s);
     rank_init(s, job, ret);
-    enter(s, SIM_START, 0, -1);
+    s->phase = (struct sim_phase){ SIM_START, s->stage, 0, -1 };
     ret->live[ITEM_WORKSPACE] = ret->max[ITEM_WORKSPACE] = job->hardware->workspace_bytes;
     ret->total = job->hardware->workspace_bytes;
     make_state(s);
@@ -223,6 +223,7 @@ void simulate(const struct sim_job *job, struct sim_result *ret)
     reduce_state(s);
     enter(s, SIM_OPTIMIZER, 0, -1);
     play_optimizer(s);
+    end_phase(s);
     units_done(s);
     free(s->passes);
     free(s);

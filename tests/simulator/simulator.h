@@ -33,6 +33,9 @@ struct sim_job {
     const uint64_t *received;      /* routed rows of each layer of the model; NULL: sim_rows() */
     const uint64_t *const *chunks; /* of them, those of each chunk; NULL: an even share by tokens */
     struct routing routing;
+    /* Told, unless NULL, when a phase ends: the most that was alive in it. */
+    void (*phase_ended)(const struct sim_phase *phase, uint64_t bytes, void *context);
+    void *context;
 };
 
 struct sim_result {
