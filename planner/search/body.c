@@ -56,20 +56,16 @@ static void leanest(const struct worker *w, const struct body *body, enum shardi
 
 static bool widths_are_hopeless(struct worker *w, const struct body *body, const struct family *f)
 {
+    static const struct bounds bounds = { estimator_state_floor, estimator_layer_seconds };
+    int first;
     struct settings settings;
     struct choices choices;
     if (w->shared->skip_nothing)
         return false;
     leanest(w, body, f->settings.sharding, &settings);
     space_complete(&w->space, &f->degrees, &settings, &choices);
-    int first = first_variant(w, &body->variants, body->first, &choices, estimator_state_floor,
-                              worker_most_bytes(w));
-    if (first == body->variants.count)
-        return true;
-    variant_set(&body->variants, first, &choices.primitives);
-    double seconds = estimator_layer_seconds(w->estimator, &choices);
-    variant_set(&body->variants, body->variants.count - 1, &choices.primitives);
-    return worker_is_hopeless(w, seconds, estimator_state_floor(w->estimator, &choices));
+    return variants_are_hopeless(w, &body->variants, body->first, &bounds, &choices, &choices,
+                                 &first);
 }
 
 /* Shard widths where state is sharded, the widest first. */
@@ -107,6 +103,7 @@ static void bound_choices(const struct worker *w, const struct body *body, struc
 
 static bool body_is_hopeless(struct worker *w, struct body *body)
 {
+    static const struct bounds bounds = { estimator_body_floor, estimator_layer_seconds };
     struct choices choices;
     body->first = 0;
     if (w->shared->skip_nothing)
@@ -115,14 +112,7 @@ static bool body_is_hopeless(struct worker *w, struct body *body)
     variant_set(&body->variants, 0, &choices.primitives);
     if (worker_is_hopeless(w, estimator_layer_seconds(w->estimator, &choices), 0))
         return true; /* before any liveness table is made for it */
-    body->first =
-        first_variant(w, &body->variants, 0, &choices, estimator_body_floor, worker_most_bytes(w));
-    if (body->first == body->variants.count)
-        return true;
-    variant_set(&body->variants, body->first, &choices.primitives);
-    double seconds = estimator_layer_seconds(w->estimator, &choices);
-    variant_set(&body->variants, body->variants.count - 1, &choices.primitives);
-    return worker_is_hopeless(w, seconds, estimator_body_floor(w->estimator, &choices));
+    return variants_are_hopeless(w, &body->variants, 0, &bounds, &choices, &choices, &body->first);
 }
 
 /* Asked of its plainest family: what is illegal in it is so in all. */
@@ -145,15 +135,6 @@ static void search_body(struct worker *w, struct body *body)
 {
     if (body_is_legal(w, body) && !body_is_hopeless(w, body))
         search_widths(w, body);
-}
-
-/* Its families with the state over all ranks: the leanest member of each. */
-static void probe_body(struct worker *w, struct body *body)
-{
-    struct family f = { .degrees = body->degrees, .settings = body->settings };
-    f.settings.sharding = (enum sharding)w->space.sharding.values[w->space.sharding.count - 1];
-    if (body_is_legal(w, body) && !body_is_hopeless(w, body))
-        each_family(w, &f, family_probe);
 }
 
 /* Schedules of the experts: so many chunks, side by side or under a cap. */
@@ -228,6 +209,8 @@ static void make_plain(struct primitives *p)
  * and both take no less time. */
 static bool context_is_hopeless(struct worker *w, const struct body *body, bool capped)
 {
+    static const struct bounds bounds = { estimator_saved_floor, estimator_relaxed_seconds };
+    int first;
     struct body leanest = *body;
     struct choices plain, least;
     if (w->shared->skip_nothing)
@@ -242,18 +225,11 @@ static bool context_is_hopeless(struct worker *w, const struct body *body, bool 
     leanest.settings.chunks = w->space.chunks.values[w->space.chunks.count - 1];
     if (capped)
         bound_choices(w, &leanest, &least);
-    int first =
-        first_variant(w, &body->variants, 0, &least, estimator_saved_floor, worker_most_bytes(w));
-    if (first == body->variants.count)
-        return true;
-    variant_set(&body->variants, first, &plain.primitives);
-    return worker_is_hopeless(w, estimator_relaxed_seconds(w->estimator, &plain), 0);
+    return variants_are_hopeless(w, &body->variants, 0, &bounds, &least, &plain, &first);
 }
 
-typedef void body_visit(struct worker *worker, struct body *body);
-
 static void each_schedule(struct worker *w, struct body *body, const struct kinds *kinds,
-                          bool capped, body_visit *visit)
+                          bool capped)
 {
     const struct settings context = body->settings;
     for (int c = 0; c < kinds->schedule_count; c++)
@@ -264,14 +240,13 @@ static void each_schedule(struct worker *w, struct body *body, const struct kind
             body->settings.linear_context = context.linear_context;
             body->settings.context = context.context;
             body->settings.exchange = (enum exchange)kinds->exchange.values[e];
-            visit(w, body);
+            search_body(w, body);
         }
     body->settings = context;
 }
 
 /* One micro-batch and interleaving: every body. */
-static void each_body(struct worker *w, const struct degrees *degrees, const struct kinds *kinds,
-                      body_visit *visit)
+static void each_body(struct worker *w, const struct degrees *degrees, const struct kinds *kinds)
 {
     struct body body = { .degrees = *degrees };
     const struct space *space = &w->space;
@@ -288,7 +263,7 @@ static void each_body(struct worker *w, const struct degrees *degrees, const str
                 continue;
             for (int k = 0; k < space->capped.count; k++)
                 if (!context_is_hopeless(w, &body, space->capped.values[k] != 0))
-                    each_schedule(w, &body, kinds, space->capped.values[k] != 0, visit);
+                    each_schedule(w, &body, kinds, space->capped.values[k] != 0);
         }
 }
 
@@ -318,8 +293,7 @@ static bool is_possible(const struct worker *w, const struct degrees *degrees,
     return false;
 }
 
-static void walk(struct worker *w, uint64_t unit, const struct degrees *outer, body_visit *visit,
-                 bool counts)
+void worker_search(struct worker *w, uint64_t unit, const struct degrees *outer)
 {
     int sizes[SPACE_MAX_DIVISORS], interleavings[SPACE_MAX_DIVISORS];
     int size_count = space_micro_batch_values(&w->space, outer, sizes);
@@ -337,18 +311,35 @@ static void walk(struct worker *w, uint64_t unit, const struct degrees *outer, b
         for (int v = 0; v < vpp_count; v++) {
             degrees.micro_batch = sizes[b];
             degrees.vpp = interleavings[v];
-            if (counts)
-                count_bodies(w, &degrees, &kinds);
-            each_body(w, &degrees, &kinds, visit);
+            count_bodies(w, &degrees, &kinds);
+            each_body(w, &degrees, &kinds);
         }
 }
 
-void worker_search(struct worker *w, uint64_t unit, const struct degrees *outer)
-{
-    walk(w, unit, outer, search_body, true);
-}
-
+/* The smallest micro-batch, a stage in one piece, experts in the most chunks, the state over all
+ * ranks: a member of each family. */
 void worker_probe(struct worker *w, uint64_t unit, const struct degrees *outer)
 {
-    walk(w, unit, outer, probe_body, false);
+    const struct space *space = &w->space;
+    int values[SPACE_MAX_DIVISORS];
+    struct family f = { .degrees = *outer };
+    struct kinds kinds;
+    kinds_init(space, outer, &kinds);
+    w->unit = unit;
+    w->member = UINT64_MAX; /* of equals what the search finds itself comes first */
+    (void)space_micro_batch_values(space, outer, values);
+    f.degrees.micro_batch = values[0];
+    (void)space_vpp_values(space, outer, values);
+    f.degrees.vpp = values[0];
+    if (!is_possible(w, &f.degrees, &kinds))
+        return;
+    for (int l = 0; l < kinds.linear.count; l++)
+        for (int x = 0; x < kinds.context.count; x++) {
+            f.settings = kinds.schedules[kinds.schedule_count - 1];
+            f.settings.linear_context = (enum linear_context)kinds.linear.values[l];
+            f.settings.context = (enum context)kinds.context.values[x];
+            f.settings.exchange = (enum exchange)kinds.exchange.values[0];
+            f.settings.sharding = (enum sharding)space->sharding.values[space->sharding.count - 1];
+            each_family(w, &f, family_probe);
+        }
 }

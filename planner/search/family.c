@@ -10,19 +10,48 @@
  */
 #include "planner/search/family.h"
 
-int first_variant(struct worker *w, const struct variants *v, int from, struct choices *choices,
-                  floor_of_choices *floor, uint64_t most)
+/* The first variant whose floor is of interest. */
+static int first_variant(struct worker *w, const struct variants *v, int from,
+                         const struct bounds *bounds, struct choices *least)
 {
+    const uint64_t most = worker_most_bytes(w);
     int low = from - 1, high = v->count;
     while (high - low > 1) {
         int middle = low + (high - low) / 2;
-        variant_set(v, middle, &choices->primitives);
-        if (floor(w->estimator, choices) > most)
+        variant_set(v, middle, &least->primitives);
+        if (bounds->floor(w->estimator, least) > most)
             low = middle;
         else
             high = middle;
     }
     return high;
+}
+
+static bool variant_is_hopeless(struct worker *w, const struct variants *v, int fast, int lean,
+                                const struct bounds *bounds, struct choices *least,
+                                struct choices *fastest)
+{
+    variant_set(v, lean, &least->primitives);
+    uint64_t floor = bounds->floor(w->estimator, least);
+    variant_set(v, fast, &fastest->primitives);
+    return worker_is_hopeless(w, bounds->seconds(w->estimator, fastest), floor);
+}
+
+/* For a front one after another: what is fast of one and lean of another is no layout. */
+bool variants_are_hopeless(struct worker *w, const struct variants *v, int from,
+                           const struct bounds *bounds, struct choices *least,
+                           struct choices *fastest, int *ret_first)
+{
+    int first = first_variant(w, v, from, bounds, least), last = v->count - 1;
+    *ret_first = first;
+    if (first == v->count)
+        return true;
+    if (!w->shared->front)
+        return variant_is_hopeless(w, v, first, last, bounds, least, fastest);
+    for (int i = first; i <= last; i++)
+        if (!variant_is_hopeless(w, v, i, i, bounds, least, fastest))
+            return false;
+    return true;
 }
 
 struct knob family_tiles(const struct space *space, const struct layout *l, enum loss loss)
@@ -60,11 +89,16 @@ static void set_member(const struct worker *w, struct family *f, int tile, int l
     variant_set(&f->variants, variant, p);
 }
 
-static double seconds_of(struct worker *w, const struct choices *choices)
+static double seconds_of_choices(struct estimator *e, const struct choices *choices)
 {
     struct step_time time;
-    estimator_time(w->estimator, choices, &time);
+    estimator_time(e, choices, &time);
     return time.seconds;
+}
+
+static double seconds_of(struct worker *w, const struct choices *choices)
+{
+    return seconds_of_choices(w->estimator, choices);
 }
 
 /* Whether one that is as wanted leaves nothing to ask of those that recompute more. */
@@ -75,43 +109,64 @@ static bool first_is_best(const struct worker *w)
 }
 
 /* False when nothing that recomputes more is of interest. */
-static bool look(struct worker *w, struct family *f, bool floors)
+static bool look(struct worker *w, struct family *f)
 {
-    uint64_t floor = floors ? estimator_floor(w->estimator, &f->choices) : 0;
+    uint64_t floor = w->shared->front && !w->shared->skip_nothing
+                         ? estimator_floor(w->estimator, &f->choices)
+                         : 0;
     w->member++;
     if (worker_is_hopeless(w, 0, floor))
         return true;
     double seconds = seconds_of(w, &f->choices);
     if (worker_is_hopeless(w, seconds, floor))
         return !first_is_best(w);
-    return !worker_judge(w, &f->choices, seconds) || !first_is_best(w);
+    return !worker_judge(w, &f->choices, seconds, NULL) || !first_is_best(w);
 }
 
-/* The fastest first; where the smallest is sought, the leanest. */
+/* The fastest first. */
 static void search_members(struct worker *w, struct family *f, int first)
 {
-    bool lean = w->shared->goal == GOAL_SMALLEST;
-    bool floors = !w->shared->skip_nothing && !first_is_best(w);
-    int tiles = f->tiles.count, levels = f->levels.count, variants = f->variants.count;
-    for (int t = 0; t < tiles; t++)
-        for (int a = 0; a < levels; a++)
-            for (int v = lean ? 0 : first; v < (lean ? variants - first : variants); v++) {
-                set_member(w, f, lean ? tiles - 1 - t : t, lean ? levels - 1 - a : a,
-                           lean ? variants - 1 - v : v);
-                if (!look(w, f, floors))
+    for (int tile = 0; tile < f->tiles.count; tile++)
+        for (int level = 0; level < f->levels.count; level++)
+            for (int v = first; v < f->variants.count; v++) {
+                set_member(w, f, tile, level, v);
+                if (!look(w, f))
                     break;
             }
 }
 
-static double least_seconds(struct worker *w, struct family *f, int first)
+/* Where the smallest is sought: the leanest first. A larger tile, and whatever runs ahead, holds no
+ * less, so that what exceeds the best without them does with them. */
+static void search_lean_members(struct worker *w, struct family *f, int first)
 {
-    double least = 0;
+    const int leanest = f->levels.count - 1;
+    for (int v = f->variants.count - 1; v >= first; v--)
+        for (int tile = f->tiles.count - 1; tile >= 0; tile--) {
+            uint64_t bytes = 0, least = 0;
+            for (int level = leanest; level >= 0 && !worker_is_hopeless(w, 0, least); level--) {
+                set_member(w, f, tile, level, v);
+                w->member++;
+                (void)worker_judge(w, &f->choices, seconds_of(w, &f->choices), &bytes);
+                least = level == leanest ? bytes : least;
+            }
+            if (worker_is_hopeless(w, 0, least))
+                break;
+        }
+}
+
+/* Of the largest tiles, whatever runs ahead. */
+static bool family_is_hopeless(struct worker *w, struct family *f, int *ret_first)
+{
+    static const struct bounds bounds = { estimator_floor, seconds_of_choices };
+    struct choices least = f->choices;
     for (int level = 0; level < f->levels.count; level++) {
-        set_member(w, f, 0, level, first);
-        double seconds = seconds_of(w, &f->choices);
-        least = level == 0 || seconds < least ? seconds : least;
+        set_member(w, f, 0, level, 0);
+        if (!variants_are_hopeless(w, &f->variants, 0, &bounds, &least, &f->choices, ret_first))
+            return false;
+        if (*ret_first == f->variants.count)
+            return true;
     }
-    return least;
+    return true;
 }
 
 /* False when the family has no members or they are illegal. */
@@ -137,17 +192,16 @@ void family_search(struct worker *w, struct family *f)
     if (worker_is_hopeless(w, 0, floor) || !space_is_legal(&w->space, &f->choices))
         return;
     w->legal += (uint64_t)f->variants.count * (uint64_t)f->tiles.count * (uint64_t)f->levels.count;
-    if (!w->shared->skip_nothing) {
-        first =
-            first_variant(w, &f->variants, 0, &f->choices, estimator_floor, worker_most_bytes(w));
-        if (first == f->variants.count || worker_is_hopeless(w, least_seconds(w, f, first), floor))
-            return;
-    }
-    search_members(w, f, first);
+    if (!w->shared->skip_nothing && family_is_hopeless(w, f, &first))
+        return;
+    if (w->shared->goal == GOAL_SMALLEST && !w->shared->front)
+        search_lean_members(w, f, first);
+    else
+        search_members(w, f, first);
 }
 
 void family_probe(struct worker *w, struct family *f)
 {
     if (open_family(w, f) && space_is_legal(&w->space, &f->choices))
-        (void)worker_judge(w, &f->choices, seconds_of(w, &f->choices));
+        (void)worker_judge(w, &f->choices, seconds_of(w, &f->choices), NULL);
 }

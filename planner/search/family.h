@@ -47,8 +47,9 @@ bool score_better(const struct score *a, const struct score *b);
 bool worker_is_hopeless(const struct worker *worker, double seconds, uint64_t bytes);
 /* A peak above this is of no interest. */
 uint64_t worker_most_bytes(const struct worker *worker);
-/* Judges one layout; true when it is as wanted. */
-bool worker_judge(struct worker *worker, const struct choices *choices, double seconds);
+/* Judges one layout; true when it is as wanted. *ret_bytes, where given: its upper estimate. */
+bool worker_judge(struct worker *worker, const struct choices *choices, double seconds,
+                  uint64_t *ret_bytes);
 
 /* body.c - everything of one factorization: tp, pp, cp, ep, etp are given. */
 void worker_search(struct worker *worker, uint64_t unit, const struct degrees *degrees);
@@ -72,9 +73,15 @@ void family_probe(struct worker *worker, struct family *family);
 struct knob family_tiles(const struct space *space, const struct layout *layout, enum loss loss);
 struct knob family_levels(const struct space *space, enum sharding sharding);
 
-/* The first variant whose floor is at most `most`; floors fall from variant to variant. */
-typedef uint64_t floor_of_choices(struct estimator *estimator, const struct choices *choices);
-int first_variant(struct worker *worker, const struct variants *variants, int from,
-                  struct choices *choices, floor_of_choices *floor, uint64_t most);
+/* What bounds layouts from below, whatever their choices leave open. */
+struct bounds {
+    uint64_t (*floor)(struct estimator *estimator, const struct choices *choices);
+    double (*seconds)(struct estimator *estimator, const struct choices *choices);
+};
+/* Whether no variant from `from` on is of interest; *ret_first: the first whose floor is. Floors
+ * fall from variant to variant, seconds rise; of `least` and `fastest`, which may be the same. */
+bool variants_are_hopeless(struct worker *worker, const struct variants *variants, int from,
+                           const struct bounds *bounds, struct choices *least,
+                           struct choices *fastest, int *ret_first);
 
 #endif

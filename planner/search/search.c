@@ -132,8 +132,15 @@ static void run_goal(struct search *search, const struct search_options *options
 {
     search->shared.goal = goal;
     set_bound(search, bound);
-    for (int i = 0; i < search->workers; i++)
-        search->worker[i].any = false;
+    for (int i = 0; i < search->workers; i++) {
+        struct worker *worker = &search->worker[i];
+        worker->any = false;
+        worker->layouts = worker->legal = 0;
+        worker->front.count = 0;
+    }
+    if (goal == GOAL_SMALLEST && !search->shared.skip_nothing && !search->shared.front)
+        for (size_t unit = 0; unit < search->units.count; unit++)
+            worker_probe(&search->worker[0], unit, &search->units.items[unit]);
     run_workers(search, options);
 }
 

@@ -172,7 +172,9 @@ static void open_kinds(struct space *space)
     if (space->open_exchange && space->has_moe)
         knob_add(&space->exchange, EXCHANGE_COPY);
     if (space->open_prefetch && space->open_streams)
-        knob_add(&space->ahead, AHEAD_REDUCES);
+        space->ahead =
+            (struct knob){ .count = 4,
+                           .values = { AHEAD_BOTH, AHEAD_GATHERS, AHEAD_REDUCES, AHEAD_NOTHING } };
     open_chunks(space);
 }
 

@@ -88,12 +88,15 @@ static bool is_wanted(const struct worker *w, const struct peaks *peaks)
     return true;
 }
 
-bool worker_judge(struct worker *w, const struct choices *choices, double seconds)
+bool worker_judge(struct worker *w, const struct choices *choices, double seconds,
+                  uint64_t *ret_bytes)
 {
     struct peaks peaks;
     struct score score = { .unit = w->unit, .member = w->member };
     w->judged++;
     estimator_peaks(w->estimator, choices, &peaks);
+    if (ret_bytes)
+        *ret_bytes = peaks.peak_upper_bytes;
     if (!is_wanted(w, &peaks))
         return false;
     double bytes = (double)peaks.peak_upper_bytes;
