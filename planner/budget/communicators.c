@@ -21,15 +21,24 @@ enum use {
     USE_ETP,
     USE_E_FSDP,
     USE_E_REP,
+    USE_MUON,
+    USE_E_MUON,
     USE_COUNT
 };
 static const char *const use_names[USE_COUNT] = {
-    [USE_WORLD] = "world", [USE_SHARDS] = "fsdp x cp",
-    [USE_D_REP] = "d_rep", [USE_TP] = "tp",
-    [USE_CP] = "cp",       [USE_PP] = "pp",
-    [USE_EP] = "ep",       [USE_EP_COPIES] = "ep by copies",
-    [USE_ETP] = "etp",     [USE_E_FSDP] = "e_fsdp",
+    [USE_WORLD] = "world",
+    [USE_SHARDS] = "fsdp x cp",
+    [USE_D_REP] = "d_rep",
+    [USE_TP] = "tp",
+    [USE_CP] = "cp",
+    [USE_PP] = "pp",
+    [USE_EP] = "ep",
+    [USE_EP_COPIES] = "ep by copies",
+    [USE_ETP] = "etp",
+    [USE_E_FSDP] = "e_fsdp",
     [USE_E_REP] = "e_rep",
+    [USE_MUON] = "one copy of a matrix",
+    [USE_E_MUON] = "one copy of an expert's",
 };
 
 /* A group as strides and degrees, innermost first, neighbours merged: equal groups look equal. */
@@ -132,6 +141,8 @@ static void collect(const struct budget_input *in, struct groups *ret)
     use(ret, USE_TP, dense, D_TP, true, 0);
     use(ret, USE_CP, dense, D_CP, p->context == CONTEXT_ALLGATHER_KV, heads ? -1 : chain ? 2 : 0);
     use(ret, USE_PP, dense, D_PP, false, l->pp > 2 ? 2 : 1);
+    if (p->optimizer == OPTIMIZER_MUON)
+        use(ret, USE_MUON, dense, D_TP | D_CP | D_FSDP, true, 0);
     if (in->model->moe.experts == 0)
         return;
     if (p->exchange == EXCHANGE_COPY)
@@ -141,6 +152,8 @@ static void collect(const struct budget_input *in, struct groups *ret)
     use(ret, USE_ETP, expert, E_ETP, true, 0);
     use(ret, USE_E_FSDP, expert, E_FSDP, true, 0);
     use(ret, USE_E_REP, expert, E_REP, true, 0);
+    if (p->optimizer == OPTIMIZER_MUON)
+        use(ret, USE_E_MUON, expert, E_ETP | E_FSDP, true, 0);
 }
 
 /* Peers at link speed take the measured buffers, peers across the network two channels each. */

@@ -186,6 +186,7 @@ uint64_t shared_links(struct estimator *e)
     enum exchange exchange = key.primitives.exchange;
     forget_layers_and_loss(&key.primitives);
     forget_optimizer(&key.primitives);
+    key.primitives.optimizer = e->in.choices->primitives.optimizer;
     key.primitives.sharding = (enum sharding)0;
     key.primitives.grad_dtype = (enum dtype)0;
     key.primitives.lora_rank = 0;

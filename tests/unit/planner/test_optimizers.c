@@ -222,6 +222,25 @@ static void offloaded_state(void **state)
     assert_int_equal(budget.groups[0].host_bytes, UINT64_C(4) * 8030261248);
 }
 
+/* tp 2 x fsdp 4 x d_rep 2: the world, shards, replicas and tp have a communicator each; the eight
+ * ranks that share one copy of a matrix one more. Without tp they are the shards'. */
+static void one_copy_has_a_communicator(void **state)
+{
+    (void)state;
+    for (int tp = 1; tp <= 2; tp++) {
+        sample_llama(&s);
+        s.hardware.communicator_next_bytes = 1000;
+        s.choices.layout.tp = tp;
+        s.choices.layout.fsdp = 4;
+        s.choices.layout.d_rep = 2;
+        compute(4096);
+        uint64_t adamw = bytes_of(ITEM_COMMUNICATORS);
+        s.choices.primitives.optimizer = OPTIMIZER_MUON;
+        compute(4096);
+        assert_int_equal(bytes_of(ITEM_COMMUNICATORS) - adamw, tp == 1 ? 0 : 1000);
+    }
+}
+
 static int pick(uint64_t *seed, int low, int high)
 {
     return low + (int)random_below(seed, (uint64_t)high - (uint64_t)low + 1);
@@ -330,6 +349,7 @@ int main(void)
         cmocka_unit_test(momenta_are_gathered),
         cmocka_unit_test(update_bytes),
         cmocka_unit_test(offloaded_state),
+        cmocka_unit_test(one_copy_has_a_communicator),
         cmocka_unit_test(less_state_is_less),
         cmocka_unit_test(what_no_executor_runs_is_assumed),
         cmocka_unit_test(formulas_have_their_numbers),
