@@ -10,7 +10,7 @@
  * to the recipe. */
 static bool looks_like_path(const char *value)
 {
-    static const char *const endings[] = { ".yaml", ".yml", ".json" };
+    static const char *const endings[] = { ".yaml", ".yml", ".json", ".txt" };
     size_t length = strlen(value);
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         size_t ending = strlen(endings[i]);

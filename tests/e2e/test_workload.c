@@ -137,6 +137,25 @@ static void packed_rows(void **state)
     program_done(&result);
 }
 
+/* A recipe says the same: a list, or a file beside it. */
+static void rows_of_a_recipe(void **state)
+{
+    struct program_result result;
+    (void)state;
+    program_run(
+        "set -e; mkdir $TMP/r; cd $TMP; printf '513\\n1000\\n' >r/pieces.txt\n"
+        "for l in 1000,513 pieces.txt; do printf 'model: llama-3.1-8b\\nhardware: h100-sxm\\n"
+        "gpus: 8\\nseq: 1536\\nlengths: %s\\nset:\\n  cp: 2\\n  tp: 4\\n  packing: piece\\n' $l "
+        ">r/r.yaml; \"$RANKFIT\" budget --json --recipe r/r.yaml 2>/dev/null | grep -o "
+        "'\"pad_tokens\": [0-9]*\\|\"piece_multiple\": [0-9]*'; done",
+        &result);
+    assert_string_equal(result.err, "");
+    /* 2 x lcm(2, 4): 1,000 stays, 513 becomes 520 */
+    assert_string_equal(result.out, "\"piece_multiple\": 8\n\"pad_tokens\": 7\n"
+                                    "\"piece_multiple\": 8\n\"pad_tokens\": 7\n");
+    program_done(&result);
+}
+
 /* An executor that does not run them says which key. */
 static void they_are_not_run(void **state)
 {
@@ -176,6 +195,7 @@ int main(void)
         cmocka_unit_test(passes_of_reinforcement_learning),
         cmocka_unit_test(budgets_of_tokens),
         cmocka_unit_test(packed_rows),
+        cmocka_unit_test(rows_of_a_recipe),
         cmocka_unit_test(they_are_not_run),
         cmocka_unit_test(moments_are_explained),
     };
