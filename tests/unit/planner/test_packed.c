@@ -161,7 +161,7 @@ static void pack_plainly(uint64_t capacity, int ranks, uint64_t multiple, uint64
                          double *ret_most)
 {
     double own[8] = { 0 };
-    uint64_t left[LENGTHS_MAX], pieces = 0;
+    uint64_t left[LENGTHS_MAX] = { 0 }, pieces = 0;
     *ret_rows = 0;
     *ret_most = 0;
     for (int i = 0; i < mix.distinct; i++)
