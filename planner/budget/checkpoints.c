@@ -44,6 +44,71 @@ static int recomputed_layers(const struct primitives *p, int layers)
     return p->recompute_layers;
 }
 
+/* Interleaved passes of a stage in order: forwards in groups of P micro-batches, a group's run by
+ * run, `ahead` of them before the first backward, then one and one; backwards from the last run to
+ * the first. */
+struct schedule {
+    int64_t stages, runs, all, ahead;
+    int64_t held; /* runs that there are layers for */
+};
+
+/* Of the first n forwards those of one run. */
+static int64_t forwards_of(const struct schedule *s, int64_t run, int64_t n)
+{
+    int64_t group = s->stages * s->runs, rest = n % group - run * s->stages;
+    int64_t more = rest < 0 ? 0 : rest < s->stages ? rest : s->stages;
+    return n / group * s->stages + more;
+}
+
+/* Raises ret for the run at work, the last of `forwards` or the one after `backwards`. */
+static void look_at_passes(const struct schedule *s, int64_t forwards, int64_t backwards, bool back,
+                           const uint64_t *kept, uint64_t *ret)
+{
+    int64_t at = back ? backwards : forwards - 1, run = at / s->stages % s->runs;
+    uint64_t sum = 0;
+    run = back ? s->runs - 1 - run : run;
+    if (run >= s->held)
+        return;
+    for (int64_t i = 0; i < s->held && i < s->runs; i++) {
+        int64_t there = forwards_of(s, i, forwards) - forwards_of(s, s->runs - 1 - i, backwards);
+        there -= i == run ? 1 : 0;
+        sum = add_sat(sum, mul_sat(there > 0 ? (uint64_t)there : 0, kept[i]));
+    }
+    ret[run] = sum > ret[run] ? sum : ret[run];
+}
+
+/* The n-th forward and the n-th backward; what is in flight changes evenly between the ends of
+ * runs. */
+static void look_at_moment(const struct schedule *s, int64_t n, const uint64_t *kept, uint64_t *ret)
+{
+    int64_t last = n + s->ahead + 1 < s->all ? n + s->ahead + 1 : s->all;
+    if (n < 0 || n >= s->all)
+        return;
+    look_at_passes(s, n + 1, n > s->ahead ? n - s->ahead : 0, false, kept, ret);
+    look_at_passes(s, last, n, true, kept, ret);
+}
+
+void kept_by_others(const struct budget_input *in, int stage, int runs, const uint64_t *kept,
+                    uint64_t *ret)
+{
+    const struct layout *l = &in->choices->layout;
+    int64_t in_flight = (int64_t)runs_in_flight(in, stage), v = l->vpp > 1 ? l->vpp : 1;
+    struct schedule s = { l->pp, v, (int64_t)micro_batches_of(in) * v, in_flight - 1, runs };
+    if (v == 1) {
+        ret[0] = mul_sat((uint64_t)(in_flight > 1 ? in_flight - 1 : 0), kept[0]);
+        return;
+    }
+    for (int i = 0; i < runs; i++)
+        ret[i] = 0;
+    for (int64_t n = -s.ahead / s.stages * s.stages; n <= s.ahead + 2 * s.stages * v; n += s.stages)
+        for (int k = 0; k < 2; k++) { /* begins and ends of runs, of either direction */
+            look_at_moment(&s, n - k, kept, ret);
+            look_at_moment(&s, n - k + s.ahead, kept, ret);
+            look_at_moment(&s, n - k - s.ahead, kept, ret);
+            look_at_moment(&s, n - k - s.ahead - 1, kept, ret);
+        }
+}
+
 /* Offloaded checkpoints: the host takes whole ones of its budget, the device keeps the rest and at
  * most two restored ones. */
 static void offload_init(const struct primitives *p, uint64_t count, struct in_flight *ret)

@@ -116,6 +116,15 @@ void in_flight_init(const struct budget_input *in, const struct stage *stage,
                     struct in_flight *ret);
 /* All but `checkpoint` and `inputs`, which are there already. */
 void in_flight_counts(const struct budget_input *in, int stage, int layers, struct in_flight *ret);
+/* Of each run of a stage's layers the most that all other runs in flight keep while it is at work,
+ * forward or backward, when a pass of run i keeps kept[i]; one entry a run. */
+void kept_by_others(const struct budget_input *in, int stage, int runs, const uint64_t *kept,
+                    uint64_t *ret);
+/* Runs of a stage: vpp, or one more where vpp does not divide its layers. */
+static inline int run_count(int run, int layers)
+{
+    return (layers + run - 1) / run;
+}
 /* Whether one more input than `layers` of the run at work would not add to the device's. */
 bool checkpoints_are_full(const struct in_flight *f, int layers);
 /* `inputs` of layers of the run at work and those of all other runs in flight; beside them what

@@ -38,9 +38,9 @@ struct walk {
     uint64_t now[ITEM_COUNT]; /* alive throughout the phase */
     uint64_t steady;          /* sum of the items that do not change from layer to layer */
     uint64_t saved_before;    /* bytes saved by the layers before the current one */
-    uint64_t other_saved;     /* of these, by runs of layers that are not at work */
-    uint64_t pending;         /* two streams: gradient buffers of the unit before */
-    uint64_t host_state;      /* optimizer state on the host */
+    uint64_t other_saved[MODEL_MAX_LAYERS]; /* of these, while a run is at work, by all others */
+    uint64_t pending;                       /* two streams: gradient buffers of the unit before */
+    uint64_t host_state;                    /* optimizer state on the host */
 };
 
 /* Items that change from layer to layer are neighbours; the others are summed when they change. */
@@ -225,12 +225,17 @@ static uint64_t saved_bytes(struct walk *w, int from, int end)
     return total;
 }
 
-static uint64_t other_saved_bytes(struct walk *w)
+static void other_saved_init(struct walk *w)
 {
-    if (w->flight.other_layers == 0 || w->flight.recomputed == w->r->stage->layers)
-        return 0;
-    uint64_t all = mul_sat(saved_bytes(w, 0, w->r->stage->layers), w->flight.other_layers);
-    return div_up(all, (uint64_t)w->r->stage->layers);
+    uint64_t kept[MODEL_MAX_LAYERS];
+    int run = w->flight.run, layers = w->r->stage->layers, runs = run_count(run, layers);
+    for (int i = 0; i < runs; i++) {
+        kept[i] = w->other_saved[i] = 0;
+        if (w->flight.other_layers > 0 && w->flight.recomputed < layers)
+            kept[i] = saved_bytes(w, i * run, (i + 1) * run < layers ? (i + 1) * run : layers);
+    }
+    if (w->flight.other_layers > 0 && w->flight.recomputed < layers)
+        kept_by_others(w->r->in, w->r->stage->index, runs, kept, w->other_saved);
 }
 
 static enum item output_item(const struct stage *s, int layer)
@@ -263,7 +268,7 @@ static void walk_forward(struct walk *w)
         phase.layer = s->first + i;
         set_checkpoints(w, i, true);
         if (place == 0)
-            w->saved_before = w->other_saved;
+            w->saved_before = w->other_saved[i / w->flight.run];
         w->now[ITEM_LAYER_SAVED] = w->saved_before;
         observe_layer(w, &phase, table, in_place ? ITEM_COUNT : output_item(s, i));
         if (saves)
@@ -337,8 +342,8 @@ static void backward_layer(struct walk *w, int layer)
     open_gradient(w, &g);
     set_checkpoints(w, layer, true);
     if (layer < s->layers - 1 && ends_pass(w, layer + 1))
-        w->saved_before =
-            add_sat(w->other_saved, saved_bytes(w, layer + 1 - w->flight.run, layer + 1));
+        w->saved_before = add_sat(w->other_saved[layer / w->flight.run],
+                                  saved_bytes(w, layer + 1 - w->flight.run, layer + 1));
     if (saves) {
         const struct residency *table = residency_of(w, layer, RESIDENCY_BACKWARD_SAVED);
         w->saved_before -= w->saved_before > table->kept ? table->kept : w->saved_before;
@@ -445,7 +450,8 @@ static void walk_step(struct walk *w, uint64_t received, struct timeline_result 
     observe(w, &start);
     w->now[ITEM_INPUTS] = mul_sat((uint64_t)w->flight.micro_batches, w->flight.inputs);
     settle(w);
-    w->saved_before = w->other_saved = other_saved_bytes(w);
+    other_saved_init(w);
+    w->saved_before = w->other_saved[0];
     walk_forward(w);
     if (w->r->stage->has_head)
         walk_loss(w);

@@ -11,6 +11,7 @@ struct climb {
     int rows;
     uint64_t steady; /* fixed, transfers, inputs */
     uint64_t checkpoints, saved, gathered, gradients, pending;
+    uint64_t others[RUNS_MAX]; /* saved by runs that are not at work, while each is */
     struct stage_peak best;
 };
 
@@ -128,25 +129,37 @@ static void reduce(struct climb *c, const struct unit_gradient *g, uint64_t othe
     c->gradients = c->pending;
 }
 
-static uint64_t saved_of_others(const struct climb *c)
+static uint64_t saved_of_others(const struct climb *c, int layer)
+{
+    return c->others[layer / c->p->stage->run];
+}
+
+/* What the runs that are not at work have saved, while each is. */
+static void others_init(struct climb *c)
 {
     const struct in_flight *f = &c->p->flight;
     const struct stage_spots *s = c->p->stage;
+    uint64_t kept[RUNS_MAX];
+    int runs = run_count(s->run, s->layers);
+    memset(c->others, 0, sizeof c->others);
     if (f->other_layers == 0 || s->recomputed == s->layers)
-        return 0;
-    uint64_t one = kept_bytes(c, s->kept, RESIDENCY_FORWARD_SAVED);
-    return div_up(mul_sat(one, f->other_layers), (uint64_t)s->layers);
+        return;
+    for (int i = 0; i < runs; i++)
+        kept[i] = kept_bytes(c, s->kept_run[i], RESIDENCY_FORWARD_SAVED);
+    kept_by_others(&c->p->e->in, s->index, runs, kept, c->others);
 }
 
 uint64_t stage_saved_bytes(const struct stage_parts *parts, int rows, bool but_last)
 {
-    const struct climb c = { .p = parts, .rows = rows };
+    struct climb c = { .p = parts, .rows = rows };
     const struct stage_spots *s = parts->stage;
     uint16_t counts[CLASSES_MAX];
-    memcpy(counts, s->kept_last, sizeof counts);
+    memcpy(counts, s->kept_run[run_count(s->run, s->layers) - 1], sizeof counts);
+    others_init(&c);
     if (but_last && s->recomputed < s->layers)
         counts[parts->e->classes.of[s->first + s->layers - 1]]--;
-    return add_sat(saved_of_others(&c), kept_bytes(&c, counts, RESIDENCY_FORWARD_SAVED));
+    return add_sat(saved_of_others(&c, s->layers - 1),
+                   kept_bytes(&c, counts, RESIDENCY_FORWARD_SAVED));
 }
 
 /* In a transfer, or in the place of a checkpoint that left the device. */
@@ -163,8 +176,7 @@ static uint64_t forward(struct climb *c)
 {
     const struct stage_spots *s = c->p->stage;
     const struct in_flight *f = &c->p->flight;
-    uint64_t others = saved_of_others(c);
-    c->saved = others;
+    c->saved = saved_of_others(c, 0);
     if (s->has_embedding) {
         c->gathered = window(c->p, 0);
         c->checkpoints = checkpoint_bytes(&c->p->e->in, f, 1, 0, 0);
@@ -175,12 +187,15 @@ static uint64_t forward(struct climb *c)
         bool saves = spot->layer >= s->recomputed;
         c->gathered = window(c->p, spot->layer + s->has_embedding);
         set_checkpoints(c, spot->layer, true);
-        c->saved = add_sat(others, kept_bytes(c, spot->before, RESIDENCY_FORWARD_SAVED));
+        c->saved = add_sat(saved_of_others(c, spot->layer),
+                           kept_bytes(c, spot->before, RESIDENCY_FORWARD_SAVED));
         look_at_layer(c, 0,
                       kind_at(c, spot->layer, saves ? RESIDENCY_FORWARD_SAVED : RESIDENCY_FORWARD),
                       output_is_elsewhere(s, f, spot->layer));
     }
-    return add_sat(others, kept_bytes(c, s->kept_last, RESIDENCY_FORWARD_SAVED));
+    return add_sat(
+        saved_of_others(c, s->layers - 1),
+        kept_bytes(c, s->kept_run[run_count(s->run, s->layers) - 1], RESIDENCY_FORWARD_SAVED));
 }
 
 static struct unit_gradient head_gradient(const struct stage_parts *p)
@@ -237,7 +252,6 @@ static void backward_at(struct climb *c, const struct spot *spot, uint64_t saved
 static void backward(struct climb *c)
 {
     const struct stage_spots *s = c->p->stage;
-    uint64_t others = saved_of_others(c);
     for (int i = s->count - 1; i >= 0; i--) {
         const struct spot *spot = &s->spots[i];
         bool first = spot->layer == s->layers - 1; /* of the stage, or of a run */
@@ -246,7 +260,8 @@ static void backward(struct climb *c)
         else if (!first)
             c->pending = 0;
         backward_at(c, spot,
-                    add_sat(others, kept_bytes(c, spot->before, RESIDENCY_BACKWARD_SAVED)));
+                    add_sat(saved_of_others(c, spot->layer),
+                            kept_bytes(c, spot->before, RESIDENCY_BACKWARD_SAVED)));
     }
     if (!s->has_embedding)
         return;
@@ -308,6 +323,7 @@ static void finish(struct climb *c, uint64_t idle)
 void stage_peak_find(const struct stage_parts *parts, int rows, struct stage_peak *ret)
 {
     struct climb c = { .p = parts, .rows = rows, .steady = add_sat(parts->fixed, parts->pipeline) };
+    others_init(&c);
     uint64_t idle = c.steady;
     const struct in_flight *f = &parts->flight;
     look(&c, 0, 0);

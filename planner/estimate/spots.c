@@ -80,6 +80,8 @@ static bool stage_init_spots(const struct layer_classes *classes, const struct s
     uint16_t before[CLASSES_MAX] = { 0 };
 
     ret->run = run_layers(key->vpp, ret->layers);
+    if (run_count(ret->run, ret->layers) > RUNS_MAX)
+        return false;
     ret->recomputed = key->recompute_layers == RECOMPUTE_ALL_LAYERS ? ret->layers
                       : key->recompute_layers < ret->layers         ? key->recompute_layers
                                                                     : ret->layers;
@@ -96,8 +98,8 @@ static bool stage_init_spots(const struct layer_classes *classes, const struct s
         ret->classes[of[i]]++;
         before[of[i]] = (uint16_t)(before[of[i]] + (i >= ret->recomputed));
         ret->kept[of[i]] = (uint16_t)(ret->kept[of[i]] + (i >= ret->recomputed));
+        memcpy(ret->kept_run[i / ret->run], before, sizeof before);
     }
-    memcpy(ret->kept_last, before, sizeof before);
     return true;
 }
 

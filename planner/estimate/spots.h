@@ -7,7 +7,7 @@
 
 #include "planner/budget/budget.h"
 
-enum { CLASSES_MAX = 16, SPOTS_MAX = 128, STAGES_MAX = 40 };
+enum { CLASSES_MAX = 16, SPOTS_MAX = 128, STAGES_MAX = 40, RUNS_MAX = 16 };
 
 /* Layers that no budget and no time can tell apart share a class. */
 struct layer_classes {
@@ -26,9 +26,9 @@ struct spot {
 struct stage_spots {
     int index, first, layers, run, recomputed; /* run: layers passed at once */
     bool has_embedding, has_head;
-    uint16_t classes[CLASSES_MAX];   /* layers of each class */
-    uint16_t kept[CLASSES_MAX];      /* of these, not recomputed */
-    uint16_t kept_last[CLASSES_MAX]; /* of the last run */
+    uint16_t classes[CLASSES_MAX];            /* layers of each class */
+    uint16_t kept[CLASSES_MAX];               /* of these, not recomputed */
+    uint16_t kept_run[RUNS_MAX][CLASSES_MAX]; /* of each run */
     int count;
     struct spot spots[SPOTS_MAX];
 };
