@@ -39,6 +39,9 @@ static bool rests_on_assumption(const struct budget_input *in, enum item item)
     if (packed && (item_infos[item].category == CATEGORY_DYNAMIC ||
                    item_infos[item].category == CATEGORY_LOGITS))
         return true;
+    if (in->model->mtp_trained && (item_infos[item].category == CATEGORY_DYNAMIC ||
+                                   item_infos[item].category == CATEGORY_LOGITS))
+        return true;
     switch ((int)item) {
     case ITEM_REFERENCE_WEIGHTS:
         return true;

@@ -39,7 +39,7 @@ static uint64_t stage_elements(const struct stage *s, enum share share, bool exp
     uint64_t sum = part_elements(&s->extra, share, experts);
     for (int i = 0; i < s->layers; i++)
         sum = add_sat(sum, part_elements(&s->layer[i], share, experts));
-    if (!experts && (s->has_embedding || s->tied_copy))
+    if (!experts && stage_holds_embedding(s))
         sum = add_sat(sum, part_elements(&s->embedding, share, false));
     if (!experts && s->has_head)
         sum = add_sat(sum, part_elements(&s->head, share, false));
@@ -113,8 +113,8 @@ static void checkpoints_text(const struct text *t)
                        t->in->model->indexer.top_k);
     if (t->item == ITEM_INPUTS)
         (void)snprintf(t->ret, t->size, "%d B x %s tokens x %d micro-batches",
-                       4 * inputs_values(&t->in->choices->primitives),
-                       count(tokens, local_tokens(t->in)), f.micro_batches);
+                       4 * inputs_values(t->in), count(tokens, local_tokens(t->in)),
+                       f.micro_batches);
     else
         (void)snprintf(t->ret, t->size, "%s layer inputs x 2 B x %s tokens x %d%s%s",
                        count(layers, held), count(tokens, norm_tokens(t->in)), t->in->model->hidden,

@@ -57,10 +57,21 @@ uint64_t vocab_rows(const struct budget_input *in);
 struct stage {
     int index, first, layers;
     bool has_embedding, has_head, tied_copy; /* tied_copy: the head's stage needs the embedding */
-    struct unit embedding, head, extra;      /* extra: MTP and vision, never gathered */
+    bool predicts;                           /* trained prediction layers, which look up in it */
+    struct unit embedding, head, prediction; /* prediction: of all such layers */
+    struct unit extra;                       /* state of these and of vision */
     struct unit layer[MODEL_MAX_LAYERS];     /* from 0: the stage's first */
 };
 void stage_init(const struct budget_input *in, int index, struct stage *ret);
+/* Whether the last stage has trained prediction layers. */
+static inline bool model_predicts(const struct model *m)
+{
+    return m->mtp_trained && m->mtp_layers > 0;
+}
+static inline bool stage_holds_embedding(const struct stage *stage)
+{
+    return stage->has_embedding || stage->tied_copy || stage->predicts;
+}
 /* The same but for the layers. */
 void stage_ends_init(const struct budget_input *in, int index, struct stage *ret);
 struct unit layer_unit(const struct budget_input *in, int layer);
@@ -133,7 +144,7 @@ uint64_t checkpoint_bytes(const struct budget_input *in, const struct in_flight 
                           int from, int layers);
 uint64_t chosen_bytes(const struct budget_input *in); /* keys that one layer's indexer chose */
 uint64_t inputs_bytes(const struct budget_input *in); /* of one micro-batch */
-int inputs_values(const struct primitives *p);        /* of 4 bytes, for a token */
+int inputs_values(const struct budget_input *in);     /* of 4 bytes, for a token */
 
 /* dispatch.c - routed rows of one layer and micro-batch. */
 struct dispatch {
@@ -186,6 +197,36 @@ void loss_bytes(const struct budget_input *in, struct loss_bytes *ret);
 /* The same for log-probabilities without gradients; no stream. */
 void logprob_bytes(const struct budget_input *in, struct loss_bytes *ret);
 
+/* predicted.c - moments of trained prediction layers, between the stage's forward and its loss. */
+enum predicted_gather {
+    PREDICTED_OWN,      /* the use of the prediction layers is current */
+    PREDICTED_AND_HEAD, /* the head's is, and theirs is still there */
+    PREDICTED_GONE      /* the head's alone */
+};
+struct predicted_moment {
+    enum phase_kind kind;
+    int layer; /* from 0: of the prediction layers */
+    int mode;  /* enum residency_mode of the layer at work; -1: none */
+    int saved; /* prediction layers, but the one at work, whose saved tensors are there */
+    enum predicted_gather gather;
+    uint64_t checkpoints;                   /* beside the stage's */
+    uint64_t working, loss_working, logits; /* without what the layer at work has */
+    uint64_t gradients;                     /* gathered */
+};
+enum { PREDICTED_MAX = 16 * 8 + 1 };
+struct predicted {
+    int count;
+    bool saves;
+    uint64_t pending; /* gradients on their way when the main loss begins */
+    struct predicted_moment moments[PREDICTED_MAX];
+};
+/* Full gradients of the head, of the prediction layers and of the embedding. */
+struct predicted_gradients {
+    struct unit_gradient head, own, embedding;
+};
+void predicted_init(const struct budget_input *in, const struct loss_bytes *loss,
+                    const struct predicted_gradients *gradients, struct predicted *ret);
+
 /* pipeline.c, communicators.c, runtime.c */
 uint64_t pipeline_bytes(const struct budget_input *in, int stage);
 int held_micro_batches(const struct budget_input *in, int stage);
@@ -194,8 +235,9 @@ static inline int run_layers(int vpp, int layers)
 {
     return vpp > 1 && layers >= vpp ? layers / vpp : layers;
 }
-/* Past the last use of a unit that is gathered ahead while use `use` of a stage is current. */
-int pass_end(const struct layout *layout, int layers, bool embeds, bool has_head, int use);
+/* Past the last use of a unit that is gathered ahead while use `use` of a stage is current.
+ * head_uses: between forward and backward; 0 without a head. */
+int pass_end(const struct layout *layout, int layers, bool embeds, int head_uses, int use);
 uint64_t communicator_bytes(const struct budget_input *in);
 int communicator_count(const struct budget_input *in);
 /* "world of 64, tp of 4, ep = e_fsdp of 8": each communicator of a rank, by what it is for. */

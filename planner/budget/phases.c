@@ -84,6 +84,9 @@ void phase_format(const struct phase *phase, char *ret, size_t size)
                        phase->micro_batch);
     else if (in_layers)
         (void)snprintf(ret, size, "%s of the embedding, micro-batch %d", kind, phase->micro_batch);
+    else if (phase->kind == PHASE_LOSS && phase->layer >= 0) /* of a prediction layer */
+        (void)snprintf(ret, size, "%s of layer %d, micro-batch %d", kind, phase->layer,
+                       phase->micro_batch);
     else if (phase->kind == PHASE_LOSS)
         (void)snprintf(ret, size, "%s, micro-batch %d", kind, phase->micro_batch);
     else

@@ -6,13 +6,13 @@
 /* A pass takes one run of the stage's layers, all of them unless stages interleave: forward, and
  * backward; the last run of a stage with the head forth and back. Nothing is gathered for the pass
  * after it. */
-int pass_end(const struct layout *l, int layers, bool embeds, bool has_head, int use)
+int pass_end(const struct layout *l, int layers, bool embeds, int head_uses, int use)
 {
     int run = run_layers(l->vpp, layers), first = embeds ? 1 : 0;
-    int turn = first + layers, back = turn + (has_head ? 1 : 0);
+    int turn = first + layers, back = turn + head_uses;
     int begins = use < turn ? first : back, layer = use < begins ? 0 : use - begins;
     int last = run == layers ? 0 : turn - run; /* with the embedding, where it is the only run */
-    if (has_head && use >= last && use < back + run)
+    if (head_uses > 0 && use >= last && use < back + run)
         return back + run;
     int end = begins + (layer / run + 1) * run;
     return end < begins + layers ? end : begins + layers;

@@ -41,7 +41,7 @@ uint64_t reference_slots_bytes(const struct budget_input *in, const struct stage
         return 0;
     for (int i = 0; i < stage->layers; i++)
         largest = larger_unit(in, &stage->layer[i], largest);
-    if (stage->has_embedding || stage->tied_copy)
+    if (stage_holds_embedding(stage))
         largest = larger_unit(in, &stage->embedding, largest);
     if (stage->has_head)
         largest = larger_unit(in, &stage->head, largest);

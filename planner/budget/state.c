@@ -190,11 +190,13 @@ void stage_ends_init(const struct budget_input *in, int index, struct stage *ret
     ret->has_embedding = index == 0;
     ret->has_head = last;
     ret->tied_copy = in->model->tied && last;
+    ret->predicts = last && model_predicts(in->model);
     ends_init(in, ret);
-    ret->extra = (struct unit){ .dense = 0 };
-    if (last && (s->mtp_dense_params || s->mtp_expert_params))
-        ret->extra = unit_of(l, s->mtp_dense_params, s->mtp_dense_replicated, s->mtp_expert_params,
-                             s->mtp_expert_whole);
+    ret->prediction = (struct unit){ .dense = 0 };
+    if (ret->predicts)
+        ret->prediction = unit_of(l, s->mtp_dense_params, s->mtp_dense_replicated,
+                                  s->mtp_expert_params, s->mtp_expert_whole);
+    ret->extra = ret->prediction;
     if (index == 0 && s->vision_params) /* which no rank of tp splits */
         add_dense(unit_of(l, s->vision_params, s->vision_params, 0, 0).dense, &ret->extra);
 }
@@ -273,7 +275,7 @@ uint64_t state_add(const struct budget_input *in, const struct stage *stage, uin
 {
     for (int i = 0; i < stage->layers; i++)
         unit_state_add(in, &stage->layer[i], items);
-    if (stage->has_embedding || stage->tied_copy)
+    if (stage_holds_embedding(stage))
         unit_state_add(in, &stage->embedding, items);
     if (stage->has_head)
         unit_state_add(in, &stage->head, items);

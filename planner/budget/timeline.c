@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { MAX_USES = 2 * MODEL_MAX_LAYERS + 2 };
+enum { MAX_USES = 2 * MODEL_MAX_LAYERS + 3 };
 
 static const enum item owner_item[OWNER_COUNT] = {
     [OWNER_WORKING] = ITEM_LAYER_WORKING,       [OWNER_DISPATCH_SEND] = ITEM_DISPATCH_SEND,
@@ -128,14 +128,8 @@ static void raise_owners(struct walk *w, const struct residency *table)
     }
 }
 
-static const struct residency *residency_of(struct walk *w, int layer, enum residency_mode mode)
+static void set_rows(struct walk *w, uint64_t rows, const uint64_t *chunks)
 {
-    const struct model *m = w->r->in->model;
-    int l = w->r->stage->first + layer;
-    enum mixer mixer = (enum mixer)m->layer_mixer[l];
-    enum ffn ffn = (enum ffn)m->layer_ffn[l];
-    uint64_t rows = w->r->layer_received ? w->r->layer_received[layer] : w->received;
-    const uint64_t *chunks = w->r->layer_chunks ? w->r->layer_chunks[layer] : NULL;
     if (rows != w->rows || chunks != w->chunk_rows) {
         w->rows = rows;
         w->chunk_rows = chunks;
@@ -145,6 +139,11 @@ static const struct residency *residency_of(struct walk *w, int layer, enum resi
             w->kinds[i][FFN_MOE].done = 0;
         memset(w->halves, 0, sizeof w->halves);
     }
+}
+
+static const struct residency *residency_of_kind(struct walk *w, enum mixer mixer, enum ffn ffn,
+                                                 enum residency_mode mode)
+{
     struct kind *kind = &w->kinds[mixer][ffn];
     if (!(kind->done & (1U << mode))) {
         working_shape_mixer(w->r->in, mixer, &w->shape);
@@ -155,30 +154,56 @@ static const struct residency *residency_of(struct walk *w, int layer, enum resi
     return &kind->mode[mode];
 }
 
+static const struct residency *residency_of(struct walk *w, int layer, enum residency_mode mode)
+{
+    const struct model *m = w->r->in->model;
+    int l = w->r->stage->first + layer;
+    set_rows(w, w->r->layer_received ? w->r->layer_received[layer] : w->received,
+             w->r->layer_chunks ? w->r->layer_chunks[layer] : NULL);
+    return residency_of_kind(w, (enum mixer)m->layer_mixer[l], (enum ffn)m->layer_ffn[l], mode);
+}
+
+/* Of a trained prediction layer. */
+static const struct residency *residency_predicted(struct walk *w, enum residency_mode mode)
+{
+    const struct model *m = w->r->in->model;
+    set_rows(w, w->received, NULL);
+    return residency_of_kind(w, model_mtp_mixer(m), model_mtp_ffn(m), mode);
+}
+
+static uint64_t predicted_gathered_bytes(const struct budget_input *in, const struct stage *s)
+{
+    return add_sat(unit_gathered_bytes(in, &s->prediction), unit_gathered_bytes(in, &s->embedding));
+}
+
 static bool is_recomputed(const struct walk *w, int layer)
 {
     return layer < w->flight.recomputed;
 }
 
-/* Units in the order of use: embedding, layers, head, layers backwards. While one is current its
- * own gather and those of the next `prefetch_units` are alive. A stage without the head ends its
- * forward before a backward begins: nothing is prefetched across. */
+/* Units in the order of use: embedding, layers, prediction layers, head, layers backwards. While
+ * one is current its own gather and those of the next `prefetch_units` are alive. A stage without
+ * the head ends its forward before a backward begins: nothing is prefetched across. */
 static void gather_windows(struct walk *w, bool forward_only)
 {
     const struct budget_input *in = w->r->in;
     const struct stage *s = w->r->stage;
     uint64_t use[MAX_USES];
     int n = 0, ahead = in->choices->primitives.prefetch_units;
+    bool predicts = s->predicts && !forward_only;
     if (s->has_embedding)
         use[n++] = unit_gathered_bytes(in, &s->embedding);
     for (int i = 0; i < s->layers; i++)
         use[n++] = unit_gathered_bytes(in, &s->layer[i]);
+    if (predicts)
+        use[n++] = predicted_gathered_bytes(in, s);
     if (s->has_head)
         use[n++] = head_gathered_bytes(in, s);
     for (int i = s->layers - 1; i >= 0 && !forward_only; i--)
         use[n++] = unit_gathered_bytes(in, &s->layer[i]);
     for (int i = 0; i < n; i++) {
-        int end = pass_end(&in->choices->layout, s->layers, s->has_embedding, s->has_head, i);
+        int end =
+            pass_end(&in->choices->layout, s->layers, s->has_embedding, s->has_head + predicts, i);
         end = end < n ? end : n;
         w->window[i] = 0;
         for (int j = i; j < end && j - i <= ahead; j++)
@@ -297,6 +322,54 @@ static void reduce_unit(struct walk *w, const struct phase *phase, const struct 
 static void open_gradient(struct walk *w, const struct unit_gradient *g)
 {
     w->now[ITEM_GATHERED_GRADIENTS] = add_sat(w->pending, add_sat(g->dense, g->expert));
+}
+
+/* One moment of the prediction layers, on top of the stage's checkpoints and saved tensors. */
+static void observe_predicted(struct walk *w, const struct predicted_moment *m)
+{
+    const struct model *model = w->r->in->model;
+    struct phase phase = { m->kind, w->r->stage->index, 0, model->layers + m->layer };
+    w->now[ITEM_LAYER_WORKING] = m->working;
+    w->now[ITEM_LOSS_WORKING] = m->loss_working;
+    w->now[ITEM_LOGITS] = m->logits;
+    w->now[ITEM_GATHERED_GRADIENTS] = m->gradients;
+    settle(w);
+    if (m->mode < 0)
+        observe(w, &phase);
+    else
+        observe_layer(w, &phase, residency_predicted(w, (enum residency_mode)m->mode),
+                      m->kind == PHASE_FORWARD ? ITEM_LOSS_WORKING : ITEM_COUNT);
+}
+
+/* Trained prediction layers forward, and their losses and backwards from the last. */
+static void walk_predictions(struct walk *w)
+{
+    const struct budget_input *in = w->r->in;
+    const struct stage *s = w->r->stage;
+    struct predicted_gradients g;
+    struct loss_bytes loss;
+    struct predicted p;
+    unit_gradient_bytes(in, &s->prediction, &g.own);
+    unit_gradient_bytes(in, &s->embedding, &g.embedding);
+    head_gradient_bytes(in, s, &g.head);
+    loss_bytes(in, &loss);
+    predicted_init(in, &loss, &g, &p);
+    uint64_t kept = p.saves ? residency_predicted(w, RESIDENCY_FORWARD_SAVED)->kept : 0;
+    uint64_t inputs = w->now[ITEM_CHECKPOINTS], head = w->window[w->use + 1];
+    const uint64_t gathered[] = { w->window[w->use], add_sat(head, predicted_gathered_bytes(in, s)),
+                                  head };
+    for (int i = 0; i < p.count; i++) {
+        const struct predicted_moment *m = &p.moments[i];
+        w->now[ITEM_CHECKPOINTS] = add_sat(inputs, m->checkpoints);
+        w->now[ITEM_LAYER_SAVED] = add_sat(w->saved_before, mul_sat(kept, (uint64_t)m->saved));
+        w->now[ITEM_GATHERED_WEIGHTS] = gathered[m->gather];
+        observe_predicted(w, m);
+    }
+    w->now[ITEM_CHECKPOINTS] = inputs;
+    w->now[ITEM_LAYER_SAVED] = w->saved_before;
+    w->now[ITEM_LAYER_WORKING] = w->flight.checkpoint; /* the gradient of the trunk's output */
+    w->pending = p.pending;
+    w->use++;
 }
 
 /* Head and loss: normed hidden states; then the tiles or whole logits; then the gradient stream. */
@@ -453,6 +526,8 @@ static void walk_step(struct walk *w, uint64_t received, struct timeline_result 
     other_saved_init(w);
     w->saved_before = w->other_saved[0];
     walk_forward(w);
+    if (w->r->stage->predicts)
+        walk_predictions(w);
     if (w->r->stage->has_head)
         walk_loss(w);
     walk_backward(w);

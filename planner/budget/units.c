@@ -86,7 +86,7 @@ uint64_t reduce_receive_bytes(const struct budget_input *in, const struct stage 
     uint64_t largest = 0;
     for (int i = 0; i < stage->layers; i++)
         largest = larger_receive(in, &stage->layer[i], largest);
-    if (stage->has_embedding || stage->tied_copy)
+    if (stage_holds_embedding(stage))
         largest = larger_receive(in, &stage->embedding, largest);
     if (stage->has_head)
         largest = larger_receive(in, &stage->head, largest);

@@ -57,7 +57,7 @@ static uint64_t fixed_bytes(const struct estimator *e, const struct stage_spots 
     uint64_t items[ITEM_COUNT] = { 0 }, total = 0;
     for (int i = 0; i < e->classes.count; i++)
         add_state(&units->layer[i], s->classes[i], items);
-    if (s->has_embedding || (e->in.model->tied && s->has_head))
+    if (s->has_embedding || (s->has_head && (e->in.model->tied || model_predicts(e->in.model))))
         add_state(&units->embedding, 1, items);
     if (s->has_head)
         add_state(&units->head, 1, items);

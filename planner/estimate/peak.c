@@ -44,7 +44,19 @@ static bool has_tied_copy(const struct stage_parts *p)
     return p->e->in.model->tied && p->stage->has_head;
 }
 
-/* Gathered bytes of the use-th use of a unit: embedding, layers, head, layers backwards. */
+static int predicts(const struct stage_parts *p)
+{
+    return p->stage->has_head && model_predicts(p->e->in.model);
+}
+
+/* Of prediction layers, with the embedding that they look up in. */
+static uint64_t predicted_gathered(const struct stage_parts *p)
+{
+    return add_sat(p->units->prediction.gathered, p->units->embedding.gathered);
+}
+
+/* Gathered bytes of the use-th use of a unit: embedding, layers, prediction layers, head, layers
+ * backwards. */
 static uint64_t use_bytes(const struct stage_parts *p, int use)
 {
     const struct stage_spots *s = p->stage;
@@ -53,6 +65,8 @@ static uint64_t use_bytes(const struct stage_parts *p, int use)
     if (use < s->layers)
         return layer_of(p, use)->gathered;
     use -= s->layers;
+    if (predicts(p) && use-- == 0)
+        return predicted_gathered(p);
     if (s->has_head && use-- == 0) {
         uint64_t tied = has_tied_copy(p) ? p->units->embedding.gathered : 0;
         return head_circulates(&p->e->in) ? 0 : add_sat(p->units->head.gathered, tied);
@@ -65,7 +79,8 @@ static uint64_t use_bytes(const struct stage_parts *p, int use)
 static uint64_t window(const struct stage_parts *p, int use)
 {
     const struct stage_spots *s = p->stage;
-    int end = pass_end(&p->e->in.choices->layout, s->layers, s->has_embedding, s->has_head, use);
+    int end = pass_end(&p->e->in.choices->layout, s->layers, s->has_embedding,
+                       s->has_head + predicts(p), use);
     int last = use + p->e->in.choices->primitives.prefetch_units;
     uint64_t bytes = 0;
     for (int i = use; i < end && i <= last; i++)
@@ -209,17 +224,53 @@ static struct unit_gradient head_gradient(const struct stage_parts *p)
     return g;
 }
 
+/* Trained prediction layers: the moments of predicted.c on top of what the stage holds. */
+static void predictions(struct climb *c)
+{
+    const struct stage_parts *p = c->p;
+    const struct stage_spots *s = p->stage;
+    const struct predicted_gradients g = { head_gradient(p), p->units->prediction.gradient,
+                                           p->units->embedding.gradient };
+    int use = s->has_embedding + s->layers;
+    uint64_t own = window(p, use), head = window(p, use + 1), saved = c->saved, kept = 0, inputs;
+    const uint64_t gathered[] = { own, add_sat(head, predicted_gathered(p)), head };
+    struct predicted all;
+    predicted_init(&p->e->in, p->loss, &g, &all);
+    if (all.saves)
+        kept = shared_predicted(p->e, p->body, c->rows, RESIDENCY_FORWARD_SAVED)->kept;
+    set_checkpoints(c, s->layers - 1, true);
+    inputs = c->checkpoints;
+    for (int i = 0; i < all.count; i++) {
+        const struct predicted_moment *m = &all.moments[i];
+        uint64_t others = add_sat(add_sat(m->working, m->loss_working), m->logits);
+        c->checkpoints = add_sat(inputs, m->checkpoints);
+        c->saved = add_sat(saved, mul_sat(kept, (uint64_t)m->saved));
+        c->gathered = gathered[m->gather];
+        c->gradients = m->gradients;
+        if (m->mode < 0)
+            look(c, others, 0);
+        else
+            look_at_layer(c, others,
+                          shared_predicted(p->e, p->body, c->rows, (enum residency_mode)m->mode),
+                          m->kind != PHASE_FORWARD);
+    }
+    c->saved = saved;
+    c->pending = all.pending;
+}
+
 static void loss(struct climb *c)
 {
     const struct stage_parts *p = c->p;
     const struct stage_spots *s = p->stage;
     const struct loss_bytes *l = p->loss;
-    int use = s->has_embedding + s->layers;
+    int use = s->has_embedding + s->layers + predicts(p);
     struct unit_gradient g = head_gradient(p);
     uint64_t working = l->tiles > l->normed ? l->tiles : l->normed, own = use_bytes(p, use);
     c->gathered = window(p, use);
     c->gradients = add_sat(c->pending, open_bytes(&g));
     set_checkpoints(c, s->layers - 1, true);
+    /* the gradient that comes from the join of the first prediction layer */
+    working = predicts(p) ? add_sat(working, p->flight.checkpoint) : working;
     look(c, add_sat(l->logits, working), 0);
     look(c, add_sat(l->stream, p->flight.checkpoint), 0);
     c->gathered -= own;
@@ -233,7 +284,7 @@ static void backward_at(struct climb *c, const struct spot *spot, uint64_t saved
     int layer = spot->layer, back = s->layers - 1 - layer;
     const struct unit_shared *unit = layer_of(p, layer);
     uint64_t dx = p->flight.checkpoint;
-    c->gathered = window(p, s->has_embedding + s->layers + s->has_head + back);
+    c->gathered = window(p, s->has_embedding + s->layers + s->has_head + predicts(p) + back);
     c->gradients = add_sat(c->pending, open_bytes(&unit->gradient));
     c->saved = saved;
     set_checkpoints(c, layer, true);
@@ -283,7 +334,7 @@ static uint64_t receive_bytes(const struct stage_parts *p)
     for (int i = 0; i < p->e->classes.count; i++)
         if (p->stage->classes[i])
             raise_to(p->units->layer[i].receive, &largest);
-    if (p->stage->has_embedding || has_tied_copy(p))
+    if (p->stage->has_embedding || has_tied_copy(p) || predicts(p))
         raise_to(p->units->embedding.receive, &largest);
     if (p->stage->has_head) {
         raise_to(p->units->head.receive, &largest);
@@ -330,6 +381,8 @@ void stage_peak_find(const struct stage_parts *parts, int rows, struct stage_pea
     c.steady = add_sat(idle, mul_sat((uint64_t)f->micro_batches, f->inputs));
     uint64_t saved = forward(&c);
     c.saved = saved;
+    if (predicts(parts))
+        predictions(&c);
     if (parts->stage->has_head)
         loss(&c);
     backward(&c);

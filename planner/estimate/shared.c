@@ -104,14 +104,27 @@ static void kind_init(struct estimator *e, struct body *body, int rows, enum mix
     body->done[rows][mixer][ffn] |= (uint8_t)(1U << mode);
 }
 
-const struct kind_peak *shared_kind(struct estimator *e, struct body *body, int rows, int layer,
-                                    enum residency_mode mode)
+static const struct kind_peak *kind_of(struct estimator *e, struct body *body, int rows,
+                                       enum mixer mixer, enum ffn ffn, enum residency_mode mode)
 {
-    enum mixer mixer = (enum mixer)e->in.model->layer_mixer[layer];
-    enum ffn ffn = (enum ffn)e->in.model->layer_ffn[layer];
     if (!(body->done[rows][mixer][ffn] & (1U << mode)))
         kind_init(e, body, rows, mixer, ffn, mode);
     return &body->kinds[rows][mixer][ffn][mode];
+}
+
+const struct kind_peak *shared_kind(struct estimator *e, struct body *body, int rows, int layer,
+                                    enum residency_mode mode)
+{
+    const struct model *m = e->in.model;
+    return kind_of(e, body, rows, (enum mixer)m->layer_mixer[layer], (enum ffn)m->layer_ffn[layer],
+                   mode);
+}
+
+const struct kind_peak *shared_predicted(struct estimator *e, struct body *body, int rows,
+                                         enum residency_mode mode)
+{
+    const struct model *m = e->in.model;
+    return kind_of(e, body, rows, model_mtp_mixer(m), model_mtp_ffn(m), mode);
 }
 
 static void unit_shared_init(struct estimator *e, struct unit unit, struct unit_shared *ret)
@@ -147,6 +160,8 @@ static void units_init(struct estimator *e, struct units *ret)
     unit_shared_init(e, stage.embedding, &ret->embedding);
     unit_shared_init(e, stage.head, &ret->head);
     unit_shared_init(e, stage.extra, &ret->last_extra);
+    if (stage.predicts)
+        unit_shared_init(e, stage.prediction, &ret->prediction);
     stage_ends_init(&e->in, 0, &stage);
     unit_shared_init(e, stage.extra, &ret->first_extra);
 }

@@ -50,7 +50,7 @@ struct unit_shared {
 };
 struct units {
     struct units_key key;
-    struct unit_shared layer[CLASSES_MAX], embedding, head, first_extra, last_extra;
+    struct unit_shared layer[CLASSES_MAX], embedding, head, prediction, first_extra, last_extra;
     struct muon_bytes muon[CLASSES_MAX]; /* these two under Muon alone; not zeroed */
     struct muon_unit muon_seconds[CLASSES_MAX];
 };
@@ -85,6 +85,9 @@ struct estimator {
 struct body *shared_body(struct estimator *e);
 const struct kind_peak *shared_kind(struct estimator *e, struct body *body, int rows, int layer,
                                     enum residency_mode mode);
+/* Of a trained prediction layer. */
+const struct kind_peak *shared_predicted(struct estimator *e, struct body *body, int rows,
+                                         enum residency_mode mode);
 struct units *shared_units(struct estimator *e);
 uint64_t shared_links(struct estimator *e);
 const struct loss_shared *shared_loss(struct estimator *e);

@@ -93,9 +93,6 @@ json_t *report_assumptions_json(const struct prediction *prediction)
     }
     if (plan->model.mtp_layers > 0 && !plan->model.mtp_trained)
         add(ret, "the multi-token-prediction layers are not trained (model.mtp=1 trains them)");
-    else if (plan->model.mtp_layers > 0)
-        add(ret, "of the prediction layers state and seconds are counted, not what they hold while "
-                 "they work: a layer's and the loss's tensors once more on the last stage");
     add_vision(&plan->model, ret);
     add_trained(&plan->choices.primitives, ret);
     add_workload(plan, ret);

@@ -134,10 +134,8 @@ static void draw_small(const struct draw *d, struct model *m)
         draw_states(d, m);
     if (has(d, DRAW_LATENTS, 2))
         draw_latents(d, m);
-    if (has(d, DRAW_BESIDE, 3)) {
+    if (has(d, DRAW_BESIDE, 3))
         m->mtp_layers = pick(d, 1, 2);
-        m->mtp_trained = chance(d, 2);
-    }
 }
 
 static void draw_published(const struct draw *d, struct model *m)
@@ -155,7 +153,6 @@ static void draw_published(const struct draw *d, struct model *m)
         abort();
     }
     if (d->features & DRAW_BESIDE) {
-        m->mtp_trained = m->mtp_layers > 0 && chance(d, 2);
         m->vision_trained = m->vision.depth > 0 && chance(d, 2);
         m->vision_frozen = m->vision.depth > 0 && !m->vision_trained;
     }
