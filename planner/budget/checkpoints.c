@@ -49,43 +49,56 @@ static int recomputed_layers(const struct primitives *p, int layers)
  * the first. */
 struct schedule {
     int64_t stages, runs, all, ahead;
-    int64_t held; /* runs that there are layers for */
+    int64_t held;         /* runs that there are layers for */
+    const uint64_t *kept; /* bytes of each of these, for one micro-batch */
+    uint64_t group;       /* of all of them together, once */
 };
 
-/* Of the first n forwards those of one run. */
-static int64_t forwards_of(const struct schedule *s, int64_t run, int64_t n)
+static uint64_t kept_of(const struct schedule *s, int64_t run)
 {
-    int64_t group = s->stages * s->runs, rest = n % group - run * s->stages;
-    int64_t more = rest < 0 ? 0 : rest < s->stages ? rest : s->stages;
-    return n / group * s->stages + more;
+    return run < s->held ? s->kept[run] : 0;
+}
+
+/* What the first n passes bring, or with `back` take: whole groups, whole runs of the last group
+ * and a part of the next. below[i]: kept of the runs before the i-th in the order of passes. */
+static uint64_t passed_bytes(const struct schedule *s, const uint64_t *below, int64_t n, bool back)
+{
+    int64_t group = s->stages * s->runs, rest = n % group, run = rest / s->stages;
+    int64_t next = back ? s->runs - 1 - run : run;
+    uint64_t whole = add_sat(mul_sat((uint64_t)(n / group), s->group), below[run]);
+    uint64_t part = mul_sat((uint64_t)(rest % s->stages), kept_of(s, next));
+    return add_sat(mul_sat(whole, (uint64_t)s->stages), part);
 }
 
 /* Raises ret for the run at work, the last of `forwards` or the one after `backwards`. */
-static void look_at_passes(const struct schedule *s, int64_t forwards, int64_t backwards, bool back,
-                           const uint64_t *kept, uint64_t *ret)
+static void look_at_passes(const struct schedule *s, uint64_t *const below[2], int64_t forwards,
+                           int64_t backwards, bool back, uint64_t *ret)
 {
     int64_t at = back ? backwards : forwards - 1, run = at / s->stages % s->runs;
-    uint64_t sum = 0;
     run = back ? s->runs - 1 - run : run;
     if (run >= s->held)
         return;
-    for (int64_t i = 0; i < s->held && i < s->runs; i++) {
-        int64_t there = forwards_of(s, i, forwards) - forwards_of(s, s->runs - 1 - i, backwards);
-        there -= i == run ? 1 : 0;
-        sum = add_sat(sum, mul_sat(there > 0 ? (uint64_t)there : 0, kept[i]));
-    }
+    uint64_t came = passed_bytes(s, below[0], forwards, false);
+    uint64_t gone = add_sat(passed_bytes(s, below[1], backwards, true), s->kept[run]);
+    uint64_t sum = bytes_overflowed(came) ? came : came > gone ? came - gone : 0;
     ret[run] = sum > ret[run] ? sum : ret[run];
 }
 
-/* The n-th forward and the n-th backward; what is in flight changes evenly between the ends of
- * runs. */
-static void look_at_moment(const struct schedule *s, int64_t n, const uint64_t *kept, uint64_t *ret)
+/* What is in flight changes evenly between the ends of runs: the n-th forward is looked at where
+ * either begins or ends one, and so is the n-th backward. */
+static void look_at_ends(const struct schedule *s, uint64_t *const below[2], int64_t n,
+                         uint64_t *ret)
 {
-    int64_t last = n + s->ahead + 1 < s->all ? n + s->ahead + 1 : s->all;
-    if (n < 0 || n >= s->all)
-        return;
-    look_at_passes(s, n + 1, n > s->ahead ? n - s->ahead : 0, false, kept, ret);
-    look_at_passes(s, last, n, true, kept, ret);
+    const int64_t forward[] = { n, n - 1, n + s->ahead, n + s->ahead - 1 };
+    const int64_t backward[] = { n, n - 1, n - s->ahead, n - s->ahead - 1 };
+    for (int i = 0; i < 4; i++) {
+        int64_t f = forward[i], b = backward[i];
+        if (f >= 0 && f < s->all)
+            look_at_passes(s, below, f + 1, f > s->ahead ? f - s->ahead : 0, false, ret);
+        int64_t last = b + s->ahead + 1 < s->all ? b + s->ahead + 1 : s->all;
+        if (b >= 0 && b < s->all)
+            look_at_passes(s, below, last, b, true, ret);
+    }
 }
 
 void kept_by_others(const struct budget_input *in, int stage, int runs, const uint64_t *kept,
@@ -93,20 +106,26 @@ void kept_by_others(const struct budget_input *in, int stage, int runs, const ui
 {
     const struct layout *l = &in->choices->layout;
     int64_t in_flight = (int64_t)runs_in_flight(in, stage), v = l->vpp > 1 ? l->vpp : 1;
-    struct schedule s = { l->pp, v, (int64_t)micro_batches_of(in) * v, in_flight - 1, runs };
+    struct schedule s = {
+        l->pp, v, (int64_t)micro_batches_of(in) * v, in_flight - 1, runs, kept, 0
+    };
+    uint64_t forwards[MODEL_MAX_LAYERS], backwards[MODEL_MAX_LAYERS];
+    uint64_t *const below[2] = { forwards, backwards };
     if (v == 1) {
         ret[0] = mul_sat((uint64_t)(in_flight > 1 ? in_flight - 1 : 0), kept[0]);
         return;
     }
+    uint64_t taken = 0;
+    for (int64_t i = 0; i < v; i++) {
+        forwards[i] = s.group;
+        backwards[i] = taken;
+        s.group = add_sat(s.group, kept_of(&s, i));
+        taken = add_sat(taken, kept_of(&s, v - 1 - i));
+    }
     for (int i = 0; i < runs; i++)
         ret[i] = 0;
-    for (int64_t n = -s.ahead / s.stages * s.stages; n <= s.ahead + 2 * s.stages * v; n += s.stages)
-        for (int k = 0; k < 2; k++) { /* begins and ends of runs, of either direction */
-            look_at_moment(&s, n - k, kept, ret);
-            look_at_moment(&s, n - k + s.ahead, kept, ret);
-            look_at_moment(&s, n - k - s.ahead, kept, ret);
-            look_at_moment(&s, n - k - s.ahead - 1, kept, ret);
-        }
+    for (int64_t n = 0; n <= 2 * (s.ahead + s.stages * v); n += s.stages)
+        look_at_ends(&s, below, n, ret);
 }
 
 /* Offloaded checkpoints: the host takes whole ones of its budget, the device keeps the rest and at

@@ -7,7 +7,7 @@
 
 #include "planner/budget/budget.h"
 
-enum { CLASSES_MAX = 16, SPOTS_MAX = 128, STAGES_MAX = 40, RUNS_MAX = 16 };
+enum { CLASSES_MAX = 16, SPOTS_MAX = 128, STAGES_MAX = 40, RUNS_MAX = 48 };
 
 /* Layers that no budget and no time can tell apart share a class. */
 struct layer_classes {
