@@ -8,8 +8,8 @@
 #include <stddef.h>
 
 /* Finds `name` of `kind` ("models", "hardware", "recipes", "validation"): a path as given, then
- * NAME.yaml in $RANKFIT_DATA/kind, the installed data directory, the source tree of an uninstalled build. On
- * failure the hint gives the nearest name known. ret: size bytes. */
+ * NAME.yaml in $RANKFIT_DATA/kind, the installed data directory, the source tree of an uninstalled
+ * build. On failure the hint gives the nearest name known. ret: size bytes. */
 int file_find_data(const char *kind, const char *name, char *ret, size_t size,
                    struct diag_list *reterr);
 

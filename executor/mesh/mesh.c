@@ -26,8 +26,8 @@ int mesh_open(struct meshes *mesh, struct fabric *fabric, const struct layout *l
         int count = layout_group(layout, group_axes[i], fabric->rank, ranks);
         bool by_copies = copies && i == MESH_EXPERTS && fabric->ops->group_open_copies;
         progress_wait(fabric->progress, "group_open");
-        ret = (by_copies ? fabric->ops->group_open_copies : fabric->ops->group_open)(
-            fabric, ranks, count, &mesh->groups[i], reterr);
+        ret = (by_copies ? fabric->ops->group_open_copies
+                         : fabric->ops->group_open)(fabric, ranks, count, &mesh->groups[i], reterr);
         progress_waited(fabric->progress);
     }
     free(ranks);

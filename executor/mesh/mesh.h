@@ -24,8 +24,8 @@ struct meshes {
     struct group *groups[MESH_GROUP_COUNT];
 };
 
-/* Opens the groups of this rank; copies: expert rows move by copies, where the fabric has them. -1 with a diagnostic when a communicator cannot be had; mesh_close
- * is due in both cases. */
+/* Opens the groups of this rank; copies: expert rows move by copies, where the fabric has them. -1
+ * with a diagnostic when a communicator cannot be had; mesh_close is due in both cases. */
 int mesh_open(struct meshes *mesh, struct fabric *fabric, const struct layout *layout, bool copies,
               struct diag_list *reterr);
 void mesh_close(struct meshes *mesh);

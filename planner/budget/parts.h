@@ -238,6 +238,14 @@ static inline int run_layers(int vpp, int layers)
 /* Past the last use of a unit that is gathered ahead while use `use` of a stage is current.
  * head_uses: between forward and backward; 0 without a head. */
 int pass_end(const struct layout *layout, int layers, bool embeds, int head_uses, int use);
+/* While a use of a unit is current its own gather and those of the next `prefetch_units` are alive:
+ * ret[MAX_USES] bytes of each use of a micro-batch, in order; returns how many there are. A stage
+ * without the head ends its forward before a backward begins: nothing is prefetched across. */
+enum { MAX_USES = 2 * MODEL_MAX_LAYERS + 3 };
+int gather_windows(const struct budget_input *in, const struct stage *stage, bool forward_only,
+                   uint64_t *ret);
+/* A trained prediction layer's unit and the embedding, which it joins. */
+uint64_t predicted_gathered_bytes(const struct budget_input *in, const struct stage *stage);
 uint64_t communicator_bytes(const struct budget_input *in);
 int communicator_count(const struct budget_input *in);
 /* "world of 64, tp of 4, ep = e_fsdp of 8": each communicator of a rank, by what it is for. */

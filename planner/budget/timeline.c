@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-enum { MAX_USES = 2 * MODEL_MAX_LAYERS + 3 };
-
 static const enum item owner_item[OWNER_COUNT] = {
     [OWNER_WORKING] = ITEM_LAYER_WORKING,       [OWNER_DISPATCH_SEND] = ITEM_DISPATCH_SEND,
     [OWNER_DISPATCH_RECV] = ITEM_DISPATCH_RECV, [OWNER_EXPERT] = ITEM_EXPERT_WORKING,
@@ -171,46 +169,9 @@ static const struct residency *residency_predicted(struct walk *w, enum residenc
     return residency_of_kind(w, model_mtp_mixer(m), model_mtp_ffn(m), mode);
 }
 
-static uint64_t predicted_gathered_bytes(const struct budget_input *in, const struct stage *s)
-{
-    return add_sat(unit_gathered_bytes(in, &s->prediction), unit_gathered_bytes(in, &s->embedding));
-}
-
 static bool is_recomputed(const struct walk *w, int layer)
 {
     return layer < w->flight.recomputed;
-}
-
-/* Units in the order of use: embedding, layers, prediction layers, head, layers backwards. While
- * one is current its own gather and those of the next `prefetch_units` are alive. A stage without
- * the head ends its forward before a backward begins: nothing is prefetched across. */
-static void gather_windows(struct walk *w, bool forward_only)
-{
-    const struct budget_input *in = w->r->in;
-    const struct stage *s = w->r->stage;
-    uint64_t use[MAX_USES];
-    int n = 0, ahead = in->choices->primitives.prefetch_units;
-    bool predicts = s->predicts && !forward_only;
-    if (s->has_embedding)
-        use[n++] = unit_gathered_bytes(in, &s->embedding);
-    for (int i = 0; i < s->layers; i++)
-        use[n++] = unit_gathered_bytes(in, &s->layer[i]);
-    if (predicts)
-        use[n++] = predicted_gathered_bytes(in, s);
-    if (s->has_head)
-        use[n++] = head_gathered_bytes(in, s);
-    for (int i = s->layers - 1; i >= 0 && !forward_only; i--)
-        use[n++] = unit_gathered_bytes(in, &s->layer[i]);
-    for (int i = 0; i < n; i++) {
-        int end =
-            pass_end(&in->choices->layout, s->layers, s->has_embedding, s->has_head + predicts, i);
-        end = end < n ? end : n;
-        w->window[i] = 0;
-        for (int j = i; j < end && j - i <= ahead; j++)
-            w->window[i] = add_sat(w->window[i], use[j]);
-    }
-    w->uses = n;
-    w->use = 0;
 }
 
 /* The window of the next use in order; past the end nothing is gathered. */
@@ -495,7 +456,8 @@ static void walk_init(struct walk *w, const struct timeline_request *request,
     w->r = request;
     w->sink = sink;
     in_flight_init(request->in, request->stage, &w->flight);
-    gather_windows(w, false);
+    w->uses = gather_windows(w->r->in, w->r->stage, false, w->window);
+    w->use = 0;
     w->host_state = state_add(request->in, request->stage, w->now);
     w->host_state = add_sat(w->host_state, reference_add(request->in, w->now));
     runtime_add(request->in, w->now);
@@ -550,7 +512,8 @@ static void forward_init(struct walk *w, struct timeline_result *ret)
     memset(ret, 0, sizeof *ret);
     w->ret = ret;
     w->pending = 0;
-    gather_windows(w, true);
+    w->uses = gather_windows(w->r->in, w->r->stage, true, w->window);
+    w->use = 0;
     w->flight.recomputed = r->stage->layers;
     w->flight.micro_batches = 1;
     w->rows = w->received = r->received;

@@ -54,7 +54,8 @@ const struct option_info option_infos[OPTION_COUNT] = {
                          .commands = FOR_QUESTION,
                          .type = OPTION_DATA_PATH,
                          .in_recipe = true,
-                         .help = "lengths of pieces that are packed, as given, into rows of --seq tokens "
+                         .help = "lengths of pieces that are packed, as given, into rows of --seq "
+                                 "tokens "
                                  "(of tokens_per_gpu x cp): 1000,513, or 4096*2,512*30, or a file "
                                  "of them" },
     [OPTION_MICRO_BATCH] = { .name = "micro-batch",

@@ -26,8 +26,8 @@ double send_seconds(const struct hardware *h, struct ranks ranks, double bytes);
 double unit_gather_seconds(const struct budget_input *in, const struct unit *unit);
 double unit_scatter_seconds(const struct budget_input *in, const struct unit *unit);
 
-/* pieces.c - mean over a row's tokens: of the keys that a causal query attends to, of at most `most`
- * (0: any), padding included; of the length of its own piece, without padding. */
+/* pieces.c - mean over a row's tokens: of the keys that a causal query attends to, of at most
+ * `most` (0: any), padding included; of the length of its own piece, without padding. */
 double causal_keys(const struct budget_input *in, double most);
 /* Of those in its chunk. */
 double chunk_keys(const struct budget_input *in, double chunk);
@@ -94,7 +94,7 @@ struct layer_shape {
     double attention_flops; /* of one forward */
     int chunks;
     unsigned when;
-    bool local; /* attention over a window or a chunk of its own */
+    bool local;                /* attention over a window or a chunk of its own */
     unsigned trained, adapted; /* bit i: component i */
     double rank;               /* of adapters */
 };

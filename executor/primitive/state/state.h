@@ -179,8 +179,8 @@ bf16 *state_weight_slice(const struct state *state, const struct state_part *par
 /* The parts that a use of `unit` touches (a tied head uses the embedding too); returns how many. */
 int state_use_parts(const struct state *state, int unit, struct state_part **ret);
 
-/* mend.c: of a rehearsal, where a gather repeats this rank's share. What a tensor of the part begins
- * as; and norms in a part's gathered weights as they should be. */
+/* mend.c: of a rehearsal, where a gather repeats this rank's share. What a tensor of the part
+ * begins as; and norms in a part's gathered weights as they should be. */
 enum start state_first_start(const struct state *state, const struct state_part *part,
                              const struct state_tensor *tensor);
 void state_mend(const struct state *state, const struct state_part *part, const void *weights);

@@ -141,10 +141,18 @@ static void test_digest_covers_inputs(void **state)
 static void check_digest(enum exchange exchange)
 {
     static const char *const later[] = {
-        "loss_tile_tokens", "latent_head_block", "attention_deterministic",
-        "optimizer",        "moments_dtype",     "master",
-        "lora_rank",        "lora_targets",      "frozen",
-        "tokens_per_gpu",   "rl",                "reference_weights",
+        "loss_tile_tokens",
+        "latent_head_block",
+        "attention_deterministic",
+        "optimizer",
+        "moments_dtype",
+        "master",
+        "lora_rank",
+        "lora_targets",
+        "frozen",
+        "tokens_per_gpu",
+        "rl",
+        "reference_weights",
         "packing",
     };
     char want[20];

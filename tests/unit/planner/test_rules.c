@@ -166,14 +166,10 @@ static void writing(void **state)
         double value;
         const char *base, *want;
     } written[] = {
-        { 1.97901e11, "bytes", "197.901 GB" },
-        { 13312, "bytes", "13312 B" },
-        { 0.0262799, "seconds", "26.2799 ms" },
-        { 0.8, "fraction", "80 %" },
-        { 4.5e10, "bytes/s", "45 GB/s" },
-        { 2.5e15, "FLOP/s", "2.5 PFLOP/s" },
-        { 753e9, "parameters", "753 billion" },
-        { 78, "layers", "78" },
+        { 1.97901e11, "bytes", "197.901 GB" },  { 13312, "bytes", "13312 B" },
+        { 0.0262799, "seconds", "26.2799 ms" }, { 0.8, "fraction", "80 %" },
+        { 4.5e10, "bytes/s", "45 GB/s" },       { 2.5e15, "FLOP/s", "2.5 PFLOP/s" },
+        { 753e9, "parameters", "753 billion" }, { 78, "layers", "78" },
         { 3355444, "rows", "3355444" },
     };
     for (size_t i = 0; i < sizeof written / sizeof *written; i++) {
