@@ -88,13 +88,14 @@ static const char *because_of(json_t *plan, const char *choice)
     "--set recompute=full --set loss=linear_ce --set moe=plain --set model.mtp=1 "
 
 /* modelscope/ms-swift#5737, #6476: 46 layers and a prediction layer do not split over 4 stages; the
- * last one, which holds it and the head, gets 10 (12 x 3 + 10 = 46). An even split of the 46 is
- * fuller at its fullest rank and slower. 94 layers split without help. */
+ * last one, which holds it and the head, gets 10 (12 x 3 + 10 = 46). An even split of the 46 has
+ * one layer more there and does not fit (the rank of the last stage holds its embedding too, which
+ * the prediction layer joins), and is slower. 94 layers split without help. */
 static void layers_that_stages_do_not_divide(void **state)
 {
     (void)state;
     json_t *split = case_plan(AIR, "fits");
-    json_t *even = case_plan(AIR "--set stage_layers=11,12,12,11", "fits");
+    json_t *even = case_plan(AIR "--set stage_layers=11,12,12,11", "does_not_fit");
     assert_stages(split, (const int[]){ 12, 12, 12, 10 }, 4);
     const char *because = because_of(split, "stage_layers=12,12,12,10");
     assert_non_null(strstr(because, "the last stage has the head and 1 prediction layer"));
