@@ -3,7 +3,12 @@
  * elementwise kernel a pair of blocks, whose scores go through device memory. */
 #include "planner/time/cost.h"
 
+#include <math.h>
+
 enum { BLOCK_QUERIES = 2048, BLOCK_KEYS = 4096 };
+
+/* Of an H200, where a trace showed which tiles the library takes. */
+enum { MULTIPROCESSORS = 132 };
 
 /* Pairs of blocks, and the scores in them, of one head. */
 struct pairs {
@@ -46,8 +51,18 @@ static struct pairs pairs_of(const struct layer_shape *s, int64_t window)
     return ret;
 }
 
-/* Five products of 2 x scores x head_dim FLOPs. Scores and their gradient are written in fp32,
- * read, written in bf16; those are read once for dV, twice for dK and dQ: 8 + 12 + 6 bytes. */
+/* How many times longer a product takes than one that fills the device: its tiles of output, one a
+ * multiprocessor, in rounds. */
+static double rounds(double rows, double columns, double tile_rows, double tile_columns)
+{
+    double tiles = ceil(rows / tile_rows) * ceil(columns / tile_columns);
+    return ceil(tiles / MULTIPROCESSORS) * MULTIPROCESSORS / tiles;
+}
+
+/* Five products of 2 x scores x head_dim FLOPs. Two, over the head dim, write a score and its
+ * gradient in fp32. Two, over the queries, sum into [keys, head_dim] and one, over the keys, into
+ * [queries, head_dim]: too few tiles for the device, so that the walk is told the FLOPs for which
+ * there was time. A kernel reads 8 bytes a score and writes 4; the sums read 6. */
 void ordered_attention_backward(struct walk *w, const struct layer_shape *s)
 {
     const struct gqa *gqa = &s->in->model->gqa;
@@ -56,8 +71,12 @@ void ordered_attention_backward(struct walk *w, const struct layer_shape *s)
     double heads = width_of(s, WIDTH_QUERY) / gqa->head_dim * l->micro_batch;
     if (s->in->choices->primitives.context == CONTEXT_ULYSSES)
         heads /= l->cp;
-    double pairs = heads * one.count, scores = heads * one.scores;
-    double flops = 5 * 2 * scores * gqa->head_dim;
-    walk_multiply(w, TIME_ATTENTION, 5 * pairs, flops, (8 + 6) * scores);
+    double pairs = heads * one.count, scores = heads * one.scores, d = gqa->head_dim;
+    double flops = 2 * scores * d;
+    double to_keys = rounds(BLOCK_KEYS, d, 256, 128),
+           to_queries = rounds(BLOCK_QUERIES, d, 64, 128);
+    walk_multiply(w, TIME_ATTENTION, 2 * pairs, 2 * flops, 8 * scores);
     walk_moves(w, TIME_ATTENTION, pairs, 12 * scores);
+    walk_multiply(w, TIME_ATTENTION, 2 * pairs, 2 * flops * to_keys, 4 * scores);
+    walk_multiply(w, TIME_ATTENTION, pairs, flops * to_queries, 2 * scores);
 }
