@@ -227,6 +227,11 @@ struct predicted_gradients {
 void predicted_init(const struct budget_input *in, const struct loss_bytes *loss,
                     const struct predicted_gradients *gradients, struct predicted *ret);
 
+/* The liveness of a prediction layer: all that it has is trained, even where the trunk's kinds are
+ * frozen. Where nothing is, it is that of a layer of the trunk. */
+void predicted_residency(const struct budget_input *in, uint64_t received, enum residency_mode mode,
+                         struct residency *ret);
+
 /* pipeline.c, communicators.c, runtime.c */
 uint64_t pipeline_bytes(const struct budget_input *in, int stage);
 int held_micro_batches(const struct budget_input *in, int stage);

@@ -9,6 +9,22 @@
 
 enum { NO_LAYER = -1 };
 
+void predicted_residency(const struct budget_input *in, uint64_t received, enum residency_mode mode,
+                         struct residency *ret)
+{
+    const struct model *m = in->model;
+    struct residency_half halves[RESIDENCY_HALVES];
+    struct choices trained = *in->choices;
+    struct budget_input whole = *in;
+    struct residency_shape shape;
+    trained.primitives.frozen = 0;
+    whole.choices = &trained;
+    memset(halves, 0, sizeof halves);
+    working_shape(&whole, received, &shape);
+    working_shape_mixer(&whole, model_mtp_mixer(m), &shape);
+    residency_evaluate(&shape, model_mtp_mixer(m), model_mtp_ffn(m), mode, halves, ret);
+}
+
 /* Sizes of one prediction layer: states [T / tp, H]; e and the joined [T / tp, 2H]; its input, and
  * what waits beside it until its backward where the layer is recomputed. */
 struct sizes {

@@ -30,6 +30,7 @@ struct walk {
     uint64_t rows;              /* received rows that `shape` and `kinds` stand for */
     const uint64_t *chunk_rows; /* likewise, of each chunk */
     struct kind kinds[MIXER_COUNT][FFN_COUNT];
+    struct kind predicted; /* where parts of the trunk are frozen */
     struct residency_half halves[RESIDENCY_HALVES];
     uint64_t window[MAX_USES]; /* gathered bytes alive while a use of a unit is current */
     int uses, use;
@@ -165,8 +166,17 @@ static const struct residency *residency_of(struct walk *w, int layer, enum resi
 static const struct residency *residency_predicted(struct walk *w, enum residency_mode mode)
 {
     const struct model *m = w->r->in->model;
-    set_rows(w, w->received, NULL);
-    return residency_of_kind(w, model_mtp_mixer(m), model_mtp_ffn(m), mode);
+    struct kind *kind = &w->predicted;
+    if (w->r->in->choices->primitives.frozen == 0) {
+        set_rows(w, w->received, NULL);
+        return residency_of_kind(w, model_mtp_mixer(m), model_mtp_ffn(m), mode);
+    }
+    if (!(kind->done & (1U << mode))) {
+        predicted_residency(w->r->in, w->received, mode, &kind->mode[mode]);
+        kind->done |= 1U << mode;
+        raise_owners(w, &kind->mode[mode]);
+    }
+    return &kind->mode[mode];
 }
 
 static bool is_recomputed(const struct walk *w, int layer)
@@ -476,6 +486,7 @@ static void walk_step(struct walk *w, uint64_t received, struct timeline_result 
     w->use = 0;
     w->rows = w->received = received;
     w->chunk_rows = NULL;
+    w->predicted.done = 0;
     working_shape(w->r->in, received, &w->shape);
     for (int i = 0; i < MIXER_COUNT; i++)
         for (int j = 0; j < FFN_COUNT; j++)

@@ -89,6 +89,13 @@ struct body *shared_body(struct estimator *e)
     return body;
 }
 
+static struct kind_peak peak_of(const struct residency *table)
+{
+    const uint64_t *live = table->live[table->peak_step];
+    return (struct kind_peak){ table->peak, live[OWNER_WORKSPACE], table->bare,
+                               table->bare_live[OWNER_WORKSPACE], table->kept };
+}
+
 static void kind_init(struct estimator *e, struct body *body, int rows, enum mixer mixer,
                       enum ffn ffn, enum residency_mode mode)
 {
@@ -97,10 +104,7 @@ static void kind_init(struct estimator *e, struct body *body, int rows, enum mix
     working_shape(&e->in, body->rows[rows], &shape);
     working_shape_mixer(&e->in, mixer, &shape);
     residency_evaluate(&shape, mixer, ffn, mode, body->halves[rows], &table);
-    const uint64_t *live = table.live[table.peak_step];
-    body->kinds[rows][mixer][ffn][mode] =
-        (struct kind_peak){ table.peak, live[OWNER_WORKSPACE], table.bare,
-                            table.bare_live[OWNER_WORKSPACE], table.kept };
+    body->kinds[rows][mixer][ffn][mode] = peak_of(&table);
     body->done[rows][mixer][ffn] |= (uint8_t)(1U << mode);
 }
 
@@ -124,7 +128,15 @@ const struct kind_peak *shared_predicted(struct estimator *e, struct body *body,
                                          enum residency_mode mode)
 {
     const struct model *m = e->in.model;
-    return kind_of(e, body, rows, model_mtp_mixer(m), model_mtp_ffn(m), mode);
+    struct residency table;
+    if (e->in.choices->primitives.frozen == 0)
+        return kind_of(e, body, rows, model_mtp_mixer(m), model_mtp_ffn(m), mode);
+    if (!(body->predicted_done[rows] & (1U << mode))) {
+        predicted_residency(&e->in, body->rows[rows], mode, &table);
+        body->predicted[rows][mode] = peak_of(&table);
+        body->predicted_done[rows] |= (uint8_t)(1U << mode);
+    }
+    return &body->predicted[rows][mode];
 }
 
 static void unit_shared_init(struct estimator *e, struct unit unit, struct unit_shared *ret)

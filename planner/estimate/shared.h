@@ -29,10 +29,12 @@ struct body {
     uint64_t rows[ROW_SETS]; /* received: the point estimate; what the upper estimate is made for */
     uint64_t checkpoint, inputs;
     uint8_t done[ROW_SETS][MIXER_COUNT][FFN_COUNT]; /* bit a mode */
+    uint8_t predicted_done[ROW_SETS];               /* likewise, where parts are frozen */
     uint8_t timed[DTYPE_COUNT];                     /* by the dtype of gradients */
     struct residency_half halves[ROW_SETS][RESIDENCY_HALVES];
     /* Filled where `done` and `timed` say so; a new entry is not zeroed from here on. */
     struct kind_peak kinds[ROW_SETS][MIXER_COUNT][FFN_COUNT][RESIDENCY_MODES];
+    struct kind_peak predicted[ROW_SETS][RESIDENCY_MODES];
     struct kind_seconds seconds[DTYPE_COUNT][MIXER_COUNT][FFN_COUNT];
 };
 

@@ -22,7 +22,11 @@ enum mutation {
     HALVED_LIFETIME, /* what a layer holds at its last step is gone before */
     NO_CONTEXT,      /* nothing is exchanged at attention */
     WHOLE_RECEIVE,   /* gradients arrive as if of half the ranks */
-    WRONG_GROUP      /* state shared by half the ranks */
+    WRONG_GROUP,     /* state shared by half the ranks */
+    KEPT_STATE,      /* of prediction layers one state more than is there */
+    EARLY_RETURN,    /* what they gather is gone when the head comes */
+    NOTHING_OPEN,    /* their gradients have no buffers before they are reduced */
+    FROZEN_AS_TRUNK  /* what is frozen in the trunk is frozen in them */
 };
 static enum mutation mutation;
 
@@ -38,6 +42,14 @@ void __wrap_context_bytes(const struct budget_input *in, enum mixer mixer,
                           struct context_bytes *ret);
 uint64_t __real_reduce_receive_bytes(const struct budget_input *in, const struct stage *stage);
 uint64_t __wrap_reduce_receive_bytes(const struct budget_input *in, const struct stage *stage);
+void __real_predicted_init(const struct budget_input *in, const struct loss_bytes *loss,
+                           const struct predicted_gradients *gradients, struct predicted *ret);
+void __wrap_predicted_init(const struct budget_input *in, const struct loss_bytes *loss,
+                           const struct predicted_gradients *gradients, struct predicted *ret);
+void __real_predicted_residency(const struct budget_input *in, uint64_t received,
+                                enum residency_mode mode, struct residency *ret);
+void __wrap_predicted_residency(const struct budget_input *in, uint64_t received,
+                                enum residency_mode mode, struct residency *ret);
 
 static void sum_again(struct residency *ret)
 {
@@ -89,6 +101,38 @@ uint64_t __wrap_reduce_receive_bytes(const struct budget_input *in, const struct
 {
     uint64_t bytes = __real_reduce_receive_bytes(in, stage);
     return mutation == WHOLE_RECEIVE ? 2 * bytes : bytes;
+}
+
+void __wrap_predicted_init(const struct budget_input *in, const struct loss_bytes *loss,
+                           const struct predicted_gradients *gradients, struct predicted *ret)
+{
+    uint64_t head = gradients->head.dense + gradients->head.expert;
+    uint64_t state = 2 * norm_tokens(in) * (uint64_t)in->model->hidden;
+    __real_predicted_init(in, loss, gradients, ret);
+    for (int i = 0; i < ret->count; i++) {
+        struct predicted_moment *m = &ret->moments[i];
+        if (mutation == KEPT_STATE)
+            m->loss_working += arena_bytes(state, 1);
+        if (mutation == EARLY_RETURN && m->gather == PREDICTED_AND_HEAD)
+            m->gather = PREDICTED_GONE;
+        if (mutation == NOTHING_OPEN && m->gather == PREDICTED_AND_HEAD)
+            m->gradients = head;
+    }
+}
+
+void __wrap_predicted_residency(const struct budget_input *in, uint64_t received,
+                                enum residency_mode mode, struct residency *ret)
+{
+    const struct model *m = in->model;
+    struct residency_half halves[RESIDENCY_HALVES] = { 0 };
+    struct residency_shape shape;
+    if (mutation != FROZEN_AS_TRUNK) {
+        __real_predicted_residency(in, received, mode, ret);
+        return;
+    }
+    working_shape(in, received, &shape);
+    working_shape_mixer(in, model_mtp_mixer(m), &shape);
+    residency_evaluate(&shape, model_mtp_mixer(m), model_mtp_ffn(m), mode, halves, ret);
 }
 
 /* What the budget is told of the layout. */
@@ -149,9 +193,15 @@ static void each_change_is_caught(void **state)
         unsigned features;
         int least; /* of the draws; what a change does not touch it cannot fail */
     } rows[] = {
-        { EXTRA_BUFFER, DRAW_EXPERTS, DRAWS },    { HALVED_LIFETIME, DRAW_EXPERTS, DRAWS / 2 },
-        { NO_CONTEXT, DRAW_CONTEXT, DRAWS / 10 }, { WHOLE_RECEIVE, DRAW_EXPERTS, DRAWS / 20 },
+        { EXTRA_BUFFER, DRAW_EXPERTS, DRAWS },
+        { HALVED_LIFETIME, DRAW_EXPERTS, DRAWS / 2 },
+        { NO_CONTEXT, DRAW_CONTEXT, DRAWS / 10 },
+        { WHOLE_RECEIVE, DRAW_EXPERTS, DRAWS / 20 },
         { WRONG_GROUP, DRAW_EXPERTS, DRAWS / 3 },
+        { KEPT_STATE, DRAW_PREDICTED, DRAWS / 10 },
+        { EARLY_RETURN, DRAW_PREDICTED, DRAWS / 10 },
+        { NOTHING_OPEN, DRAW_PREDICTED, DRAWS / 10 },
+        { FROZEN_AS_TRUNK, DRAW_PREDICTED | DRAW_EXPERTS | DRAW_TRAINED, DRAWS / 50 },
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

@@ -158,6 +158,12 @@ static void interleaved(void **state)
     compare(DRAW_EXPERTS | DRAW_STAGES | DRAW_INTERLEAVED);
 }
 
+static void predictions(void **state)
+{
+    (void)state;
+    compare(DRAW_EXPERTS | DRAW_STAGES | DRAW_INTERLEAVED | DRAW_PREDICTED);
+}
+
 static void trained(void **state)
 {
     (void)state;
@@ -182,6 +188,7 @@ int main(void)
         cmocka_unit_test(recurrences),
         cmocka_unit_test(elsewhere),
         cmocka_unit_test(interleaved),
+        cmocka_unit_test(predictions),
         cmocka_unit_test(trained),
         cmocka_unit_test(everything),
     };

@@ -5,7 +5,8 @@
 bool is_recomputed(const struct rank *s, int local)
 {
     int first = s->p->recompute_layers;
-    return s->p->recompute == RECOMPUTE_FULL && (first < 0 || local < first);
+    bool counted = local < s->layers; /* by recompute_layers; prediction layers are not */
+    return s->p->recompute == RECOMPUTE_FULL && (!counted || first < 0 || local < first);
 }
 
 uint64_t host_checkpoints(const struct rank *s)
@@ -27,14 +28,14 @@ static uint64_t room(const struct rank *s)
  * rows at the experts' latent width. */
 static uint64_t choices_bytes(const struct rank *s, int local)
 {
-    if (s->m->layer_mixer[s->first + local] != MIXER_DSA || !is_recomputed(s, local))
+    if (mixer_of(s, local) != MIXER_DSA || !is_recomputed(s, local))
         return 0;
     return 4 * s->T * (uint64_t)s->m->indexer.top_k;
 }
 
 static uint64_t latent_sum_bytes(const struct rank *s, int local)
 {
-    bool experts = s->m->layer_ffn[s->first + local] == FFN_MOE;
+    bool experts = ffn_of(s, local) == FFN_MOE;
     return experts && is_recomputed(s, local) ? latent_bytes(s) : 0;
 }
 
@@ -56,11 +57,15 @@ void make_extras(struct rank *s, struct pass *pass, int local)
 void drop_checkpoint(struct rank *s, struct pass *pass, int local)
 {
     struct held one = { ITEM_CHECKPOINTS, make_size(2 * s->N * s->H) };
-    s->alive--;
-    if (s->on_host > 0)
-        s->on_host--;
-    else
-        drop(s, &one);
+    if (local >= s->layers) {
+        drop(s, &pass->input[local - s->layers]);
+    } else {
+        s->alive--;
+        if (s->on_host > 0)
+            s->on_host--;
+        else
+            drop(s, &one);
+    }
     drop(s, &pass->choices[local]);
     drop(s, &pass->latent_sum[local]);
 }

@@ -34,7 +34,7 @@ static void chunks_init(struct chunks *c, struct layer *y)
         c->n = (int)((c->s->N + cap - 1) / cap);
     }
     c->delay = c->capped ? 0 : p->wgrad_delay < 0 ? c->n : p->wgrad_delay;
-    if (!trains(c->s, COMPONENT_EXPERTS))
+    if (!layer_trains(y, COMPONENT_EXPERTS))
         c->delay = 0;
     c->ep = exchanges(y->s);
     c->mode = c->capped ? PLAIN : y->mode;
@@ -57,7 +57,7 @@ static uint64_t sent(const struct chunks *c, int i)
 static uint64_t received(const struct chunks *c, int i)
 {
     const uint64_t *const *told = c->s->job->chunks;
-    if (told && told[c->y->index])
+    if (told && !c->y->predicted && told[c->y->index])
         return told[c->y->index][i];
     return (c->y->R * tokens(c, i) + c->s->N - 1) / c->s->N;
 }
@@ -125,7 +125,7 @@ static void arrive(struct chunks *c, int i)
     struct flight *f = &c->flight[i];
     uint64_t R = received(c, i);
     land(c, &f->send, &f->send_w);
-    k->xe = reads_inputs(c->s, COMPONENT_EXPERTS) ? keep_rows(c, R, 2 * c->W)
+    k->xe = reads_inputs(c->y, COMPONENT_EXPERTS) ? keep_rows(c, R, 2 * c->W)
                                                   : rows(c, ITEM_EXPERT_WORKING, R, 2 * c->W);
     k->we = keep_rows(c, R, 4);
     k->map = keep_rows(c, R, 4);
@@ -139,7 +139,7 @@ static void gate_up(struct chunks *c, int i)
     c->y->k->chunk[i].h = keep_rows(c, received(c, i), 2 * width);
     struct held adapter = rows(c, ITEM_EXPERT_WORKING, received(c, i), 2 * r);
     drop(c->s, &adapter);
-    if (!reads_inputs(c->s, COMPONENT_EXPERTS))
+    if (!reads_inputs(c->y, COMPONENT_EXPERTS))
         drop(c->s, &c->y->k->chunk[i].xe);
 }
 
@@ -278,7 +278,7 @@ static struct held experts_backward(struct chunks *c, int i, struct held *dw)
     struct rank *s = c->s;
     struct kept_rows *k = &c->y->k->chunk[i];
     uint64_t R = received(c, i), f = expert_width(s), r = adapter_rank(s, COMPONENT_EXPERTS);
-    if (reads_inputs(s, COMPONENT_EXPERTS))
+    if (reads_inputs(c->y, COMPONENT_EXPERTS))
         c->a[i] = rows(c, ITEM_EXPERT_WORKING, R, 2 * f);
     struct held adapter = rows(c, ITEM_EXPERT_WORKING, R, 2 * r);
     struct held d_adapter = rows(c, ITEM_EXPERT_WORKING, R, 2 * r);

@@ -169,7 +169,7 @@ static void state_pass(struct layer *y, const struct recurrence *r, struct conte
 
 struct context_held context_make(struct layer *y, bool backward)
 {
-    enum mixer mixer = (enum mixer)y->s->m->layer_mixer[y->index];
+    enum mixer mixer = y->mixer;
     struct context_held c = { .count = 0 };
     if (y->s->cp == 1)
         return c;

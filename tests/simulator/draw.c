@@ -1,6 +1,7 @@
 #include "tests/simulator/draw.h"
 
 #include "base/layout/legality.h"
+#include "base/layout/trained.h"
 #include "base/model/tensor.h"
 #include "base/text.h"
 #include "tests/support/random.h"
@@ -136,6 +137,8 @@ static void draw_small(const struct draw *d, struct model *m)
         draw_latents(d, m);
     if (has(d, DRAW_BESIDE, 3))
         m->mtp_layers = pick(d, 1, 2);
+    if (has(d, DRAW_PREDICTED, 2))
+        m->mtp_layers = pick(d, 1, 3);
 }
 
 static void draw_published(const struct draw *d, struct model *m)
@@ -252,6 +255,17 @@ static void draw_offload(const struct draw *d, struct primitives *p)
     }
 }
 
+/* Some of the components that `frozen` may name and the model has. */
+static unsigned draw_frozen(const struct draw *d, const struct model *m)
+{
+    struct model_counts counts;
+    unsigned there = 0;
+    model_count(m, &counts);
+    for (int i = 0; i < FREEZABLE_COMPONENTS; i++)
+        there |= counts.by_component[i] > 0 ? 1U << i : 0;
+    return (unsigned)pick(d, 1, (1 << FREEZABLE_COMPONENTS) - 1) & there;
+}
+
 static void draw_trained(const struct draw *d, const struct model *m, struct primitives *p)
 {
     if (!has(d, DRAW_TRAINED, 2))
@@ -264,7 +278,7 @@ static void draw_trained(const struct draw *d, const struct model *m, struct pri
         p->lora_rank = pick(d, 1, 9);
         p->lora_targets = (unsigned)pick(d, 1, 7);
     } else if (chance(d, 2)) {
-        p->frozen = (unsigned)pick(d, 1, 1023);
+        p->frozen = draw_frozen(d, m);
     }
 }
 
@@ -315,6 +329,8 @@ void draw_step(uint64_t *seed, unsigned features, struct drawn *ret)
         draw_published(&d, &ret->model);
     else
         draw_small(&d, &ret->model);
+    if (ret->model.mtp_layers > 0)
+        ret->model.mtp_trained = (features & DRAW_PREDICTED) && !chance(&d, 4);
     ret->hardware.host = chance(&d, 2);
     ret->hardware.workspace_bytes = 4096;
     ret->hardware.domain_gpus = 8;

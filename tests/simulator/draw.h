@@ -22,11 +22,12 @@ enum {
     DRAW_STATES = 1 << 6,    /* delta nets, lightning attention, Mamba-2, halves alone */
     DRAW_ELSEWHERE = 1 << 7, /* offload, the ring over vocabulary shards */
     DRAW_INTERLEAVED = 1 << 8,
-    DRAW_PUBLISHED = 1 << 9, /* models/ */
-    DRAW_BESIDE = 1 << 10,   /* vision towers; prediction layers that are not trained */
-    DRAW_ALIKE = 1 << 11,    /* layers do not differ, nor in what is recomputed */
-    DRAW_TRAINED = 1 << 12,  /* optimizers, adapters, frozen parts */
-    DRAW_ALL = (1 << 13) - 1
+    DRAW_PUBLISHED = 1 << 9,  /* models/ */
+    DRAW_BESIDE = 1 << 10,    /* vision towers; prediction layers, which are not trained */
+    DRAW_ALIKE = 1 << 11,     /* layers do not differ, nor in what is recomputed */
+    DRAW_TRAINED = 1 << 12,   /* optimizers, adapters, frozen parts */
+    DRAW_PREDICTED = 1 << 13, /* prediction layers, trained */
+    DRAW_ALL = (1 << 14) - 1
 };
 
 struct drawn {

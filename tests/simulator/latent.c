@@ -31,7 +31,7 @@ static struct widths widths_of(const struct layer *y)
     w.block_key = head_block(s) * dim;
     w.absorbed = w.heads * w.LR;
     w.out = w.heads * w.L;
-    if (s->m->layer_mixer[y->index] == MIXER_DSA) {
+    if (y->mixer == MIXER_DSA) {
         w.iq = (uint64_t)x->heads * (uint64_t)x->dim;
         w.ik = (uint64_t)x->dim;
         w.iw = (uint64_t)x->heads;

@@ -19,22 +19,34 @@ static half_function *const mixers_backward[MIXER_COUNT] = {
     [MIXER_LIGHTNING] = lightning_backward, [MIXER_MAMBA] = mamba_backward,
 };
 
-/* The next layer's checkpoint, the head's input, or what a transfer to the next stage holds. */
+enum mixer mixer_of(const struct rank *s, int local)
+{
+    return local >= s->layers ? model_mtp_mixer(s->m)
+                              : (enum mixer)s->m->layer_mixer[s->first + local];
+}
+
+enum ffn ffn_of(const struct rank *s, int local)
+{
+    return local >= s->layers ? model_mtp_ffn(s->m) : (enum ffn)s->m->layer_ffn[s->first + local];
+}
+
+/* The next layer's checkpoint, what a transfer to the next stage holds, or a state that a loss
+ * reads: the trunk's, or a prediction layer's. */
 void make_output(struct layer *y)
 {
     struct rank *s = y->s;
-    int run = s->layers / s->l->vpp;
-    if ((y->local + 1) % run != 0)
+    int run = s->layers / s->l->vpp, state = y->local + 1 - s->layers;
+    if (s->has_head && state >= 0)
+        y->pass->state[state] = make(s, ITEM_LOSS_WORKING, 2 * s->N * s->H);
+    else if ((y->local + 1) % run != 0)
         make_checkpoint(s);
-    else if (s->has_head && y->local == s->layers - 1)
-        y->pass->xf = make(s, ITEM_LOSS_WORKING, 2 * s->N * s->H);
 }
 
 void mixer_output(struct layer *y)
 {
     struct rank *s = y->s;
     struct held sum = whole_hidden(y), adapter = output_adapter(y);
-    bool alone = s->m->layer_ffn[y->index] == FFN_NONE; /* x1 goes on as the output */
+    bool alone = y->ffn == FFN_NONE; /* x1 goes on as the output */
     y->k->x1 = alone ? working(y, 2 * s->N * s->H) : keep(y, ITEM_LAYER_WORKING, 2 * s->N * s->H);
     drop(s, &adapter);
     drop(s, &sum);
@@ -94,7 +106,7 @@ void dense_backward(struct layer *y)
 {
     struct rank *s = y->s;
     uint64_t F = split(s->m->dense_width, s->tp), r = adapter_rank(s, COMPONENT_DENSE_MLP);
-    bool reads = reads_inputs(s, COMPONENT_DENSE_MLP);
+    bool reads = reads_inputs(y, COMPONENT_DENSE_MLP);
     struct held dx_all = whole_hidden(y), ad = { 0 }, n2 = { 0 }, all = { 0 };
     if (reads)
         ad = working(y, 2 * s->T * F);
@@ -126,9 +138,13 @@ static struct layer layer_of(struct rank *s, struct pass *pass, int local, enum 
 {
     int index = s->first + local;
     const uint64_t *received = s->job->received;
-    struct layer y = { s, pass, local, index, mode, &pass->kept[local], 0, 0 };
+    struct layer y = { .s = s, .pass = pass, .local = local, .index = index, .mode = mode };
+    y.predicted = local >= s->layers;
+    y.mixer = mixer_of(s, local);
+    y.ffn = ffn_of(s, local);
+    y.k = &pass->kept[local];
     y.S = s->N * (uint64_t)s->m->moe.top_k;
-    y.R = received ? received[index] : s->rows;
+    y.R = received && !y.predicted ? received[index] : s->rows;
     return y;
 }
 
@@ -141,9 +157,9 @@ void layer_forward(struct rank *s, struct pass *pass, int local, enum mode mode)
 {
     struct layer y = layer_of(s, pass, local, mode);
     memset(y.k, 0, sizeof *y.k);
-    if (mixers_forward[s->m->layer_mixer[y.index]])
-        mixers_forward[s->m->layer_mixer[y.index]](&y);
-    switch ((enum ffn)s->m->layer_ffn[y.index]) {
+    if (mixers_forward[y.mixer])
+        mixers_forward[y.mixer](&y);
+    switch (y.ffn) {
     case FFN_DENSE:
         dense_forward(&y);
         break;
@@ -162,11 +178,11 @@ void layer_forward(struct rank *s, struct pass *pass, int local, enum mode mode)
 void layer_backward(struct rank *s, struct pass *pass, int local)
 {
     struct layer y = layer_of(s, pass, local, is_recomputed(s, local) ? REPLAY : SAVE);
-    if (s->m->layer_ffn[y.index] == FFN_DENSE)
+    if (y.ffn == FFN_DENSE)
         dense_backward(&y);
-    else if (s->m->layer_ffn[y.index] == FFN_MOE)
+    else if (y.ffn == FFN_MOE)
         (is_chunked(s) ? chunked_backward : moe_backward)(&y);
-    if (mixers_backward[s->m->layer_mixer[y.index]])
-        mixers_backward[s->m->layer_mixer[y.index]](&y);
+    if (mixers_backward[y.mixer])
+        mixers_backward[y.mixer](&y);
     drop_checkpoint(s, pass, local);
 }

@@ -48,7 +48,7 @@ static void circulating(struct rank *s, struct tiles *t, uint64_t tile, uint64_t
     add(s, t, ITEM_LOSS_WORKING, 2 * tile * shard);
 }
 
-/* xf is there. */
+/* The state is there. */
 static void tiles(struct rank *s)
 {
     struct tiles t = { .count = 0 };
@@ -63,21 +63,25 @@ static void tiles(struct rank *s)
         drop(s, &t.held[i]);
 }
 
-void play_loss(struct rank *s, struct pass *pass)
+struct unit_gradients open_head(struct rank *s)
 {
-    bool around = s->p->loss == LOSS_RING_DTP; /* gradients travel with the shards */
-    const struct unit *tied = s->m->tied ? &s->embedding : NULL;
-    uint64_t state = 2 * s->N * s->H, gathered = s->tp > 1 ? 2 * s->T * s->H : 0;
-    if (!around)
-        open_gradients(s, &s->head, tied);
-    struct held nf = make(s, ITEM_LOSS_WORKING, state), dnf = make(s, ITEM_LOSS_WORKING, state);
+    if (s->p->loss == LOSS_RING_DTP)
+        return (struct unit_gradients){ 0 };
+    return open_gradients(s, &s->head, s->m->tied ? &s->embedding : NULL);
+}
+
+void play_loss(struct rank *s, struct pass *pass, struct held *state)
+{
+    uint64_t bytes = 2 * s->N * s->H, gathered = s->tp > 1 ? 2 * s->T * s->H : 0;
+    struct held nf = make(s, ITEM_LOSS_WORKING, bytes), dnf = make(s, ITEM_LOSS_WORKING, bytes);
     struct held all = make(s, ITEM_LOSS_WORKING, gathered);
     struct held sum = make(s, ITEM_LOSS_WORKING, gathered);
     tiles(s);
     drop(s, &all);
     drop(s, &sum);
-    pass->dx = make(s, ITEM_LAYER_WORKING, state);
-    drop(s, &pass->xf);
+    if (pass->dx.bytes == 0)
+        pass->dx = make(s, ITEM_LAYER_WORKING, bytes);
+    drop(s, state);
     drop(s, &nf);
     drop(s, &dnf);
 }

@@ -70,7 +70,7 @@ static void dispatch(struct layer *y, struct held *n2, struct held *latent)
         drop(s, &send);
         drop(s, &send_w);
     }
-    k->xe = reads_inputs(s, COMPONENT_EXPERTS) ? keep(y, ITEM_EXPERT_WORKING, 2 * y->R * W)
+    k->xe = reads_inputs(y, COMPONENT_EXPERTS) ? keep(y, ITEM_EXPERT_WORKING, 2 * y->R * W)
                                                : make(s, ITEM_EXPERT_WORKING, 2 * y->R * W);
     k->we = keep(y, ITEM_EXPERT_WORKING, 4 * y->R);
     k->map = keep(y, ITEM_EXPERT_WORKING, 4 * y->R);
@@ -131,7 +131,7 @@ void moe_forward(struct layer *y)
     uint64_t r = gate_up_width(s, adapter_rank(s, COMPONENT_EXPERTS));
     struct held adapter = make(s, ITEM_EXPERT_WORKING, 2 * y->R * r);
     drop(s, &adapter);
-    if (!reads_inputs(s, COMPONENT_EXPERTS))
+    if (!reads_inputs(y, COMPONENT_EXPERTS))
         drop(s, &y->k->rows.xe);
     if (y->mode != REPLAY)
         finish_experts(y);
@@ -147,7 +147,7 @@ void shared_backward(struct layer *y, struct held *n2, struct held *dn2)
     uint64_t r = adapter_rank(s, COMPONENT_SHARED_EXPERT);
     *n2 = working(y, 2 * s->N * s->H);
     struct held dx_all = whole_hidden(y), as = { 0 };
-    if (reads_inputs(s, COMPONENT_SHARED_EXPERT))
+    if (reads_inputs(y, COMPONENT_SHARED_EXPERT))
         as = working(y, 2 * s->T * width);
     struct held das = working(y, 2 * s->T * width);
     struct held adapter = working(y, 2 * s->T * r), d_adapter = working(y, 2 * s->T * r);
@@ -177,7 +177,7 @@ static struct held experts_backward(struct layer *y, struct held *dy, struct hel
     struct kept_rows *k = &y->k->rows;
     uint64_t r = adapter_rank(s, COMPONENT_EXPERTS);
     struct held a = { 0 };
-    if (reads_inputs(s, COMPONENT_EXPERTS))
+    if (reads_inputs(y, COMPONENT_EXPERTS))
         a = make(s, ITEM_EXPERT_WORKING, 2 * y->R * expert_width(s));
     struct held adapter = make(s, ITEM_EXPERT_WORKING, 2 * y->R * r);
     struct held d_adapter = make(s, ITEM_EXPERT_WORKING, 2 * y->R * r);

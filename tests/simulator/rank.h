@@ -8,7 +8,12 @@
 
 #include <stdbool.h>
 
-enum { SIM_MAX_CHUNKS = 64, SIM_MAX_PARTS = 4, SIM_MAX_USES = 2 * MODEL_MAX_LAYERS + 2 };
+enum {
+    SIM_MAX_CHUNKS = 64,
+    SIM_MAX_PARTS = 4,
+    SIM_MAX_USES = 2 * MODEL_MAX_LAYERS + 3,
+    SIM_MAX_PREDICTIONS = 16
+};
 
 /* A tensor alive; bytes 0: none. */
 struct held {
@@ -25,6 +30,12 @@ struct part {
 struct unit {
     int count;
     struct part part[SIM_MAX_PARTS];
+};
+
+/* Full gradients of up to two units that are reduced together. */
+struct unit_gradients {
+    const struct unit *unit, *second;
+    struct held full[SIM_MAX_PARTS];
 };
 
 /* Tensors that a layer keeps from forward or replay to its backward. */
@@ -45,8 +56,11 @@ struct kept {
 /* A micro-batch on its way through the stage. */
 struct pass {
     int micro_batch;
-    struct held ids, targets, dx, xf;
-    struct held *choices, *latent_sum; /* one a layer; beside checkpoints */
+    struct held ids, targets, dx;
+    struct held predicted_targets[SIM_MAX_PREDICTIONS];
+    struct held input[SIM_MAX_PREDICTIONS];     /* of a prediction layer */
+    struct held state[1 + SIM_MAX_PREDICTIONS]; /* what the trunk and each prediction give */
+    struct held *choices, *latent_sum;          /* one a layer; beside checkpoints */
     struct kept *kept;
 };
 
@@ -65,18 +79,18 @@ struct rank {
     struct sim_phase phase;
     uint64_t phase_most; /* alive in it so far */
     int stage, first, layers;
+    int predictions; /* trained prediction layers, which stand behind the stage's layers */
     bool has_embedding, has_head;
     uint64_t T, N, A, H; /* local tokens; those of a region that tp splits; of the context group */
     uint64_t tp, cp, rows;
     uint64_t delta_inputs; /* matrices that read a delta net's input */
-    struct unit embedding, head, extra, frozen;
+    struct unit embedding, head, prediction, extra, frozen;
     struct unit *layer; /* one a layer of the stage */
     /* Uses of units in order, and what is gathered for each. */
     int uses, next_use, order[SIM_MAX_USES];
     bool issued[SIM_MAX_USES];
     struct held gathered[SIM_MAX_USES][SIM_MAX_PARTS];
-    struct held full[SIM_MAX_PARTS];                            /* gradients of this unit */
-    struct held old[SIM_MAX_PARTS], old_receive[SIM_MAX_PARTS]; /* of the unit before */
+    struct held old[SIM_MAX_PARTS], old_receive[SIM_MAX_PARTS]; /* gradients of the unit before */
     struct pass *passes;                                        /* one a micro-batch */
     /* Offloaded checkpoints. */
     uint64_t alive, most_alive, on_host;
@@ -88,7 +102,10 @@ enum mode { PLAIN, SAVE, REPLAY };
 struct layer {
     struct rank *s;
     struct pass *pass;
-    int local, index; /* in the stage, in the model */
+    int local, index; /* in the stage, in the model; prediction layers follow */
+    bool predicted;
+    enum mixer mixer;
+    enum ffn ffn;
     enum mode mode;
     struct kept *k;
     uint64_t S, R; /* routed rows sent, received */
@@ -98,8 +115,10 @@ struct layer {
 bool trains(const struct rank *s, enum component component);
 /* Of the adapters of a component's matrices; 0: none. */
 uint64_t adapter_rank(const struct rank *s, enum component component);
+/* Whether the layer's weights of a component are trained. */
+bool layer_trains(const struct layer *y, enum component component);
 /* Whether backward reads what products of the component read. */
-bool reads_inputs(const struct rank *s, enum component component);
+bool reads_inputs(const struct layer *y, enum component component);
 /* The same of a layer's mixer; [T, r] of the adapters of all matrices that read its input. */
 bool mixer_reads(const struct layer *y);
 struct held input_adapter(struct layer *y);
@@ -128,13 +147,14 @@ struct held whole_hidden(struct layer *y);
 void units_init(struct rank *s);
 void units_done(struct rank *s);
 void make_state(struct rank *s);
-/* Uses of a pass over the layers `from` to `to`: the embedding before the first, the head behind
- * the last, and then the layers once more. */
+/* Uses of a pass over the layers `from` to `to`: the embedding before the first; behind the last
+ * the prediction layers, the head, and then the layers once more. */
 void begin_order(struct rank *s, const struct run *run, bool returns);
 void begin_use(struct rank *s, int use);
 void end_use(struct rank *s, int use);
-void open_gradients(struct rank *s, const struct unit *unit, const struct unit *second);
-void close_gradients(struct rank *s, const struct unit *unit, const struct unit *second);
+struct unit_gradients open_gradients(struct rank *s, const struct unit *unit,
+                                     const struct unit *second);
+void close_gradients(struct rank *s, struct unit_gradients *gradients);
 void drop_old(struct rank *s);
 void reduce_state(struct rank *s);
 uint64_t sim_vocab(const struct rank *s);
@@ -149,9 +169,19 @@ void drop_checkpoint(struct rank *s, struct pass *pass, int local);
 bool is_recomputed(const struct rank *s, int local);
 
 /* loss.c */
-void play_loss(struct rank *s, struct pass *pass);
+/* The head's gradients, with the embedding's where they are tied: none where shards travel. */
+struct unit_gradients open_head(struct rank *s);
+/* On a state, which is released: dx is made, or added to where it is there. */
+void play_loss(struct rank *s, struct pass *pass, struct held *state);
+
+/* predicted.c: trained prediction layers. Forward they begin their use, backward they end it. */
+void predictions_forward(struct rank *s, struct pass *pass, int use);
+void predictions_backward(struct rank *s, struct pass *pass, int use);
 
 /* layer.c, and what halves of a layer share */
+/* Kinds of a layer of the stage, or of a prediction layer behind them. */
+enum mixer mixer_of(const struct rank *s, int local);
+enum ffn ffn_of(const struct rank *s, int local);
 void layer_forward(struct rank *s, struct pass *pass, int local, enum mode mode);
 void layer_backward(struct rank *s, struct pass *pass, int local);
 void make_output(struct layer *y);

@@ -11,16 +11,24 @@ static struct run run_of(const struct rank *s, int index)
     return (struct run){ index * length, (index + 1) * length, index == 0, index == n - 1 };
 }
 
+/* Further tokens that each token's state foretells: every stage has them with its inputs. */
+static int predicted_tokens(const struct rank *s)
+{
+    return s->m->mtp_trained ? s->m->mtp_layers : 0;
+}
+
 static struct pass *begin_pass(struct rank *s, int micro_batch)
 {
     struct pass *pass = &s->passes[micro_batch];
-    size_t layers = (size_t)s->layers;
+    size_t layers = (size_t)s->layers + (size_t)s->predictions;
     pass->micro_batch = micro_batch;
     pass->choices = calloc(layers, sizeof pass->choices[0]);
     pass->latent_sum = calloc(layers, sizeof pass->latent_sum[0]);
     pass->kept = calloc(layers, sizeof pass->kept[0]);
     pass->ids = make(s, ITEM_INPUTS, 4 * s->T);
     pass->targets = make(s, ITEM_INPUTS, 4 * s->T);
+    for (int i = 0; i < predicted_tokens(s); i++)
+        pass->predicted_targets[i] = make(s, ITEM_INPUTS, 4 * s->T);
     return pass;
 }
 
@@ -28,6 +36,8 @@ static void end_pass(struct rank *s, struct pass *pass)
 {
     drop(s, &pass->ids);
     drop(s, &pass->targets);
+    for (int i = 0; i < predicted_tokens(s); i++)
+        drop(s, &pass->predicted_targets[i]);
     free(pass->choices);
     free(pass->latent_sum);
     free(pass->kept);
@@ -60,14 +70,24 @@ static int forward_layers(struct rank *s, struct pass *pass, const struct run *r
     return use;
 }
 
-static void head_and_loss(struct rank *s, struct pass *pass, int use)
+/* From the first loss to the main one the head is in use. */
+static int head_and_losses(struct rank *s, struct pass *pass, int use)
 {
+    bool predicts = s->predictions > 0;
+    int head = predicts ? use + 1 : use;
+    if (predicts)
+        predictions_forward(s, pass, use);
+    enter(s, SIM_LOSS, pass->micro_batch,
+          s->predictions > 0 ? s->m->layers + s->predictions - 1 : -1);
+    begin_use(s, head);
+    struct unit_gradients gradients = open_head(s);
+    if (predicts)
+        predictions_backward(s, pass, use);
     enter(s, SIM_LOSS, pass->micro_batch, -1);
-    begin_use(s, use);
-    play_loss(s, pass);
-    end_use(s, use);
-    bool around = s->p->loss == LOSS_RING_DTP;
-    close_gradients(s, around ? NULL : &s->head, s->m->tied && !around ? &s->embedding : NULL);
+    play_loss(s, pass, &pass->state[0]);
+    end_use(s, head);
+    close_gradients(s, &gradients);
+    return head + 1;
 }
 
 static void forward(struct rank *s, int micro_batch, int index)
@@ -77,22 +97,20 @@ static void forward(struct rank *s, int micro_batch, int index)
     enter(s, SIM_FORWARD, micro_batch, embeds ? -1 : s->first + run.from);
     struct pass *pass = run.first ? begin_pass(s, micro_batch) : &s->passes[micro_batch];
     int use = forward_layers(s, pass, &run);
-    if (reaches_head(s, &run)) {
-        head_and_loss(s, pass, use++);
-        s->next_use = use;
-    }
+    if (reaches_head(s, &run))
+        s->next_use = head_and_losses(s, pass, use);
 }
 
 static void layer_again(struct rank *s, struct pass *pass, int i, int use)
 {
     enter(s, SIM_BACKWARD, pass->micro_batch, s->first + i);
     begin_use(s, use);
-    open_gradients(s, &s->layer[i], NULL);
+    struct unit_gradients gradients = open_gradients(s, &s->layer[i], NULL);
     if (is_recomputed(s, i))
         layer_forward(s, pass, i, REPLAY);
     layer_backward(s, pass, i);
     end_use(s, use);
-    close_gradients(s, &s->layer[i], NULL);
+    close_gradients(s, &gradients);
 }
 
 static void backward(struct rank *s, int micro_batch, int index)
@@ -112,9 +130,9 @@ static void backward(struct rank *s, int micro_batch, int index)
         layer_again(s, pass, i, use++);
     if (s->has_embedding && run.first) {
         enter(s, SIM_BACKWARD, micro_batch, -1);
-        open_gradients(s, &s->embedding, NULL);
+        struct unit_gradients gradients = open_gradients(s, &s->embedding, NULL);
         drop(s, &pass->dx);
-        close_gradients(s, &s->embedding, NULL);
+        close_gradients(s, &gradients);
     }
     drop(s, &pass->dx);
     drop_old(s);
@@ -179,6 +197,7 @@ static void rank_init(struct rank *s, const struct sim_job *job, struct sim_resu
     s->layers = l->stage_layers[s->stage];
     s->has_embedding = s->stage == 0;
     s->has_head = s->stage == l->pp - 1;
+    s->predictions = s->has_head ? predicted_tokens(s) : 0;
     s->tp = (uint64_t)l->tp;
     s->cp = (uint64_t)l->cp;
     s->A = (uint64_t)l->micro_batch * job->seq_tokens;

@@ -16,14 +16,15 @@ uint64_t adapter_rank(const struct rank *s, enum component component)
     return s->p->lora_targets & targets[component] ? (uint64_t)s->p->lora_rank : 0;
 }
 
-bool reads_inputs(const struct rank *s, enum component component)
+/* Of a prediction layer everything, since it is a component of its own. */
+bool layer_trains(const struct layer *y, enum component component)
 {
-    return trains(s, component) || adapter_rank(s, component) > 0;
+    return trains(y->s, y->predicted ? COMPONENT_MTP : component);
 }
 
-static enum mixer mixer_of(const struct layer *y)
+bool reads_inputs(const struct layer *y, enum component component)
 {
-    return (enum mixer)y->s->m->layer_mixer[y->index];
+    return layer_trains(y, component) || adapter_rank(y->s, component) > 0;
 }
 
 static enum component component_of(enum mixer mixer)
@@ -34,9 +35,8 @@ static enum component component_of(enum mixer mixer)
 
 bool mixer_reads(const struct layer *y)
 {
-    enum mixer mixer = mixer_of(y);
-    bool index = mixer == MIXER_DSA && reads_inputs(y->s, COMPONENT_INDEXER);
-    return index || reads_inputs(y->s, component_of(mixer));
+    bool index = y->mixer == MIXER_DSA && reads_inputs(y, COMPONENT_INDEXER);
+    return index || reads_inputs(y, component_of(y->mixer));
 }
 
 /* q, k and v; down projections of queries (or queries) and keys; what a recurrence has. */
@@ -46,21 +46,20 @@ struct held input_adapter(struct layer *y)
         [MIXER_GQA] = 3,        [MIXER_LOCAL] = 3,     [MIXER_MLA] = 2,  [MIXER_DSA] = 2,
         [MIXER_DSA_SHARED] = 2, [MIXER_LIGHTNING] = 2, [MIXER_MAMBA] = 1
     };
-    enum mixer mixer = mixer_of(y);
-    uint64_t n = mixer == MIXER_GDN ? y->s->delta_inputs : inputs[mixer];
-    return working(y, 2 * y->s->T * n * adapter_rank(y->s, component_of(mixer)));
+    uint64_t n = y->mixer == MIXER_GDN ? y->s->delta_inputs : inputs[y->mixer];
+    return working(y, 2 * y->s->T * n * adapter_rank(y->s, component_of(y->mixer)));
 }
 
 struct held output_adapter(struct layer *y)
 {
-    return working(y, 2 * y->s->T * adapter_rank(y->s, component_of(mixer_of(y))));
+    return working(y, 2 * y->s->T * adapter_rank(y->s, component_of(y->mixer)));
 }
 
 struct held output_backward(struct layer *y, uint64_t bytes)
 {
-    enum component component = component_of(mixer_of(y));
-    struct held again = working(y, reads_inputs(y->s, component) ? bytes : 0);
-    if (mixer_of(y) == MIXER_DSA && again.bytes == 0 && mixer_reads(y))
+    enum component component = component_of(y->mixer);
+    struct held again = working(y, reads_inputs(y, component) ? bytes : 0);
+    if (y->mixer == MIXER_DSA && again.bytes == 0 && mixer_reads(y))
         again = working(y, bytes);
     struct held adapter = output_adapter(y), ret = output_adapter(y);
     drop(y->s, &again);

@@ -94,10 +94,11 @@ static int dense_shards(const struct rank *s)
 static void add_extra(struct rank *s, const struct tally *t)
 {
     struct unit tower = { .count = 0 };
-    if (s->m->mtp_trained && s->has_head) {
-        add_part(&s->extra, &t->mtp[MESH_DENSE], dense_shards(s));
-        add_part(&s->extra, &t->mtp[MESH_EXPERT], s->l->e_fsdp);
+    if (s->predictions > 0) {
+        add_part(&s->prediction, &t->mtp[MESH_DENSE], dense_shards(s));
+        add_part(&s->prediction, &t->mtp[MESH_EXPERT], s->l->e_fsdp);
     }
+    s->extra = s->prediction;
     if (!s->m->vision_trained || !s->has_embedding)
         return;
     add_part(&tower, &t->vision, dense_shards(s));
@@ -177,9 +178,10 @@ static void keep_state(struct rank *s, const struct unit *u)
     }
 }
 
+/* A prediction looks up in it too. */
 static bool holds_embedding(const struct rank *s)
 {
-    return s->has_embedding || (s->has_head && s->m->tied);
+    return s->has_embedding || (s->has_head && s->m->tied) || s->predictions > 0;
 }
 
 /* Buckets of the offloaded optimizer pass through their slots; never more than there is state. */
@@ -237,7 +239,7 @@ void make_state(struct rank *s)
 }
 
 /* Layers are their numbers; these stand for the others. */
-enum { USE_EMBEDDING = -1, USE_HEAD = -2 };
+enum { USE_EMBEDDING = -1, USE_HEAD = -2, USE_PREDICTIONS = -3 };
 
 void begin_order(struct rank *s, const struct run *run, bool returns)
 {
@@ -249,6 +251,8 @@ void begin_order(struct rank *s, const struct run *run, bool returns)
         s->order[s->uses++] = USE_EMBEDDING;
     for (int i = run->from; i < run->to; i++)
         s->order[s->uses++] = i;
+    if (returns && s->predictions > 0)
+        s->order[s->uses++] = USE_PREDICTIONS;
     if (returns)
         s->order[s->uses++] = USE_HEAD;
     for (int i = run->to - 1; returns && i >= run->from; i--)
@@ -273,8 +277,10 @@ static void gather(struct rank *s, int use)
         (void)gather_unit(s, &s->layer[which], to);
     if (which == USE_HEAD && s->p->loss == LOSS_RING_DTP) /* its shards circulate */
         return;
-    if (which == USE_EMBEDDING || (which == USE_HEAD && s->m->tied))
+    if (which == USE_EMBEDDING || which == USE_PREDICTIONS || (which == USE_HEAD && s->m->tied))
         n = gather_unit(s, &s->embedding, to);
+    if (which == USE_PREDICTIONS)
+        (void)gather_unit(s, &s->prediction, to + n);
     if (which == USE_HEAD)
         (void)gather_unit(s, &s->head, to + n);
 }
@@ -312,12 +318,15 @@ static int shared_parts(const struct rank *s, const struct unit *unit, const str
     return n;
 }
 
-void open_gradients(struct rank *s, const struct unit *unit, const struct unit *second)
+struct unit_gradients open_gradients(struct rank *s, const struct unit *unit,
+                                     const struct unit *second)
 {
+    struct unit_gradients ret = { .unit = unit, .second = second };
     struct part part[2 * SIM_MAX_PARTS];
     int n = shared_parts(s, unit, second, part);
     for (int i = 0; i < n; i++)
-        s->full[i] = make(s, ITEM_GATHERED_GRADIENTS, grad_bytes(s) * part[i].trained);
+        ret.full[i] = make(s, ITEM_GATHERED_GRADIENTS, grad_bytes(s) * part[i].trained);
+    return ret;
 }
 
 void drop_old(struct rank *s)
@@ -328,10 +337,10 @@ void drop_old(struct rank *s)
     }
 }
 
-void close_gradients(struct rank *s, const struct unit *unit, const struct unit *second)
+void close_gradients(struct rank *s, struct unit_gradients *gradients)
 {
     struct part part[2 * SIM_MAX_PARTS];
-    int n = shared_parts(s, unit, second, part);
+    int n = shared_parts(s, gradients->unit, gradients->second, part);
     bool later = s->p->comm_streams == 2;
     if (later)
         drop_old(s);
@@ -339,12 +348,11 @@ void close_gradients(struct rank *s, const struct unit *unit, const struct unit 
         struct held receive = make(s, ITEM_GATHERED_GRADIENTS,
                                    grad_bytes(s) * part[i].trained / (uint64_t)part[i].shards);
         if (later) {
-            s->old[i] = s->full[i];
+            s->old[i] = gradients->full[i];
             s->old_receive[i] = receive;
-            s->full[i].bytes = 0;
         } else {
             drop(s, &receive);
-            drop(s, &s->full[i]);
+            drop(s, &gradients->full[i]);
         }
     }
 }

@@ -11,10 +11,11 @@
 
 static struct sample s;
 
-static void last_stage(int pp, bool predicts, struct rank_budget *ret)
+static void last_stage(int pp, bool predicts, unsigned frozen, struct rank_budget *ret)
 {
     static struct budget budget;
     sample_init(&s);
+    s.choices.primitives.frozen = frozen;
     s.model.mtp_layers = 1;
     s.model.mtp_trained = predicts;
     s.choices.layout.pp = pp;
@@ -33,8 +34,8 @@ static void last_stage(int pp, bool predicts, struct rank_budget *ret)
 static void check(int pp, uint64_t layers, uint64_t weights)
 {
     struct rank_budget with, without;
-    last_stage(pp, true, &with);
-    last_stage(pp, false, &without);
+    last_stage(pp, true, 0, &with);
+    last_stage(pp, false, 0, &without);
     assert_int_equal(without.item_max_bytes[ITEM_CHECKPOINTS], layers * 32768);
     assert_int_equal(with.item_max_bytes[ITEM_CHECKPOINTS], (layers + 1) * 32768);
     assert_int_equal(without.item_max_bytes[ITEM_LOSS_WORKING], 3 * 32768 + 1536000);
@@ -58,8 +59,23 @@ static void one_stage(void **state)
     check(1, 2, 78592);
 }
 
+/* A dense layer's backward: dx, x1, o and, as queries, keys and values have 64 + 2 x 32, twice as
+ * much for them: 5 x 32,768 B; lse of 4 heads, 4,096; hd [256, 2 x 96], dad [256, 96] and, for the
+ * gradient of the down projection, ad again: 98,304 + 2 x 49,152. Where the trunk's MLPs are frozen
+ * a layer of it makes no ad; the prediction layer, which is a component of its own, does. */
+static void frozen_trunk(void **state)
+{
+    struct rank_budget with, without;
+    (void)state;
+    last_stage(1, true, 1U << COMPONENT_DENSE_MLP, &with);
+    last_stage(1, false, 1U << COMPONENT_DENSE_MLP, &without);
+    assert_int_equal(with.item_max_bytes[ITEM_LAYER_WORKING], 364544);
+    assert_int_equal(without.item_max_bytes[ITEM_LAYER_WORKING], 364544 - 49152);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(two_stages), cmocka_unit_test(one_stage) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(two_stages), cmocka_unit_test(one_stage),
+                                        cmocka_unit_test(frozen_trunk) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
