@@ -59,10 +59,11 @@ static double rounds(double rows, double columns, double tile_rows, double tile_
     return ceil(tiles / MULTIPROCESSORS) * MULTIPROCESSORS / tiles;
 }
 
-/* Five products of 2 x scores x head_dim FLOPs. Two, over the head dim, write a score and its
- * gradient in fp32. Two, over the queries, sum into [keys, head_dim] and one, over the keys, into
- * [queries, head_dim]: too few tiles for the device, so that the walk is told the FLOPs for which
- * there was time. A kernel reads 8 bytes a score and writes 4; the sums read 6. */
+/* A pair's kernel reads 8 bytes a score and writes 4. Beside it five products: two over the head
+ * dim write a score and its gradient in fp32; two over the queries sum into [keys, head_dim] and
+ * one, over the keys, into [queries, head_dim], side by side on too few tiles for the device, and
+ * beside the next pair's scores. The longest of them counts, with the bytes of all, 8 written and 6
+ * read, and the two that follow each other; then the kernel waits for the lanes. */
 void ordered_attention_backward(struct walk *w, const struct layer_shape *s)
 {
     const struct gqa *gqa = &s->in->model->gqa;
@@ -72,11 +73,8 @@ void ordered_attention_backward(struct walk *w, const struct layer_shape *s)
     if (s->in->choices->primitives.context == CONTEXT_ULYSSES)
         heads /= l->cp;
     double pairs = heads * one.count, scores = heads * one.scores, d = gqa->head_dim;
-    double flops = 2 * scores * d;
-    double to_keys = rounds(BLOCK_KEYS, d, 256, 128),
-           to_queries = rounds(BLOCK_QUERIES, d, 64, 128);
-    walk_multiply(w, TIME_ATTENTION, 2 * pairs, 2 * flops, 8 * scores);
+    double longest = fmax(rounds(BLOCK_KEYS, d, 256, 128), rounds(BLOCK_QUERIES, d, 64, 128));
     walk_moves(w, TIME_ATTENTION, pairs, 12 * scores);
-    walk_multiply(w, TIME_ATTENTION, 2 * pairs, 2 * flops * to_keys, 4 * scores);
-    walk_multiply(w, TIME_ATTENTION, pairs, flops * to_queries, 2 * scores);
+    walk_multiply(w, TIME_ATTENTION, 2 * pairs, 2 * scores * d * longest, (8 + 6) * scores);
+    walk_moves(w, TIME_ATTENTION, pairs, 0);
 }

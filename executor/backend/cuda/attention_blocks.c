@@ -1,7 +1,9 @@
 /* Attention's backward with every sum in one order: query heads one after another, blocks of
  * queries against blocks of keys, five products and one elementwise kernel a pair of blocks. Blocks
  * of keys begin at multiples of ATTENTION_BLOCK_KEYS of the sequence, so that what a query gets
- * does not depend on the run it is in. */
+ * does not depend on the run it is in. The three products that sum fill a part of the device each:
+ * they run side by side on lanes, beside the next pair's scores, each sum on one lane and so in the
+ * order of the pairs. */
 #include "executor/backend/cuda/cuda.h"
 #include "executor/backend/cuda/kernels.h"
 
@@ -64,62 +66,85 @@ uint64_t cuda_attention_blocks_bytes(const struct attention *a)
     return (uint64_t)(12 * r.queries * r.stride + 4 * r.queries * a->head_dim + own);
 }
 
+enum lane { LANE_SCORES, LANE_VALUES, LANE_KEYS, LANE_QUERIES };
+
+/* Only the stream of computation has lanes. */
+static bool has_lanes(const struct blocks *b)
+{
+    return b->s == STREAM_COMPUTE;
+}
+
+static int fork(const struct blocks *b)
+{
+    return has_lanes(b) ? cuda_fork_lanes(b->c, b->errors) : 0;
+}
+
+static int join(const struct blocks *b)
+{
+    return has_lanes(b) ? cuda_join_lanes(b->c, b->errors) : 0;
+}
+
 /* One product; sums over queries are planned as an expert's, which blocks never share. */
-static int product(const struct blocks *b, struct gemm g)
+static int product(const struct blocks *b, enum lane lane, struct gemm g)
 {
     g.a_type = g.b_type = DTYPE_BF16;
     g.c_type = DTYPE_FP32;
-    return cuda_multiply(b->c, b->c->streams[b->s], b->s == STREAM_COMPUTE ? 0 : CUDA_LANES, &g,
-                         g.form == GEMM_WEIGHT, b->errors);
+    return cuda_multiply(b->c, has_lanes(b) ? b->c->lanes[lane] : b->c->streams[b->s],
+                         has_lanes(b) ? (int)lane : CUDA_LANES, &g, g.form == GEMM_WEIGHT,
+                         b->errors);
 }
 
 /* c = rows . keys^T, for scores and for the gradient of the weights. */
 static int against_keys(const struct blocks *b, int64_t queries, int64_t keys, const bf16 *rows,
                         int64_t row_stride, const bf16 *of_keys, int64_t key_stride, float *to)
 {
-    return product(b, (struct gemm){ .form = GEMM_FORWARD,
-                                     .m = queries,
-                                     .n = keys,
-                                     .k = b->g->forward.head_dim,
-                                     .a = rows,
-                                     .b = of_keys,
-                                     .c = to,
-                                     .a_stride = row_stride,
-                                     .b_stride = key_stride,
-                                     .c_stride = b->room.stride });
+    return product(b, LANE_SCORES,
+                   (struct gemm){ .form = GEMM_FORWARD,
+                                  .m = queries,
+                                  .n = keys,
+                                  .k = b->g->forward.head_dim,
+                                  .a = rows,
+                                  .b = of_keys,
+                                  .c = to,
+                                  .a_stride = row_stride,
+                                  .b_stride = key_stride,
+                                  .c_stride = b->room.stride });
 }
 
 /* sums of keys += weights^T . rows */
-static int add_to_keys(const struct blocks *b, int64_t queries, int64_t keys, const bf16 *weights,
-                       const bf16 *rows, int64_t row_stride, float *sums, int64_t sum_stride)
+static int add_to_keys(const struct blocks *b, enum lane lane, int64_t queries, int64_t keys,
+                       const bf16 *weights, const bf16 *rows, int64_t row_stride, float *sums,
+                       int64_t sum_stride)
 {
-    return product(b, (struct gemm){ .form = GEMM_WEIGHT,
-                                     .m = queries,
-                                     .n = keys,
-                                     .k = b->g->forward.head_dim,
-                                     .a = weights,
-                                     .b = rows,
-                                     .c = sums,
-                                     .a_stride = b->room.stride,
-                                     .b_stride = row_stride,
-                                     .c_stride = sum_stride,
-                                     .accumulate = true });
+    return product(b, lane,
+                   (struct gemm){ .form = GEMM_WEIGHT,
+                                  .m = queries,
+                                  .n = keys,
+                                  .k = b->g->forward.head_dim,
+                                  .a = weights,
+                                  .b = rows,
+                                  .c = sums,
+                                  .a_stride = b->room.stride,
+                                  .b_stride = row_stride,
+                                  .c_stride = sum_stride,
+                                  .accumulate = true });
 }
 
 static int add_to_queries(const struct blocks *b, int64_t queries, int64_t keys, const bf16 *k,
                           bool accumulate)
 {
-    return product(b, (struct gemm){ .form = GEMM_INPUT,
-                                     .m = queries,
-                                     .n = keys,
-                                     .k = b->g->forward.head_dim,
-                                     .a = b->room.d_scores,
-                                     .b = k,
-                                     .c = b->room.dq,
-                                     .a_stride = b->room.stride,
-                                     .b_stride = b->g->forward.k_stride,
-                                     .c_stride = b->g->forward.head_dim,
-                                     .accumulate = accumulate });
+    return product(b, LANE_QUERIES,
+                   (struct gemm){ .form = GEMM_INPUT,
+                                  .m = queries,
+                                  .n = keys,
+                                  .k = b->g->forward.head_dim,
+                                  .a = b->room.d_scores,
+                                  .b = k,
+                                  .c = b->room.dq,
+                                  .a_stride = b->room.stride,
+                                  .b_stride = b->g->forward.k_stride,
+                                  .c_stride = b->g->forward.head_dim,
+                                  .accumulate = accumulate });
 }
 
 /* Queries from `query` of the run against keys from `key` of the sequence. */
@@ -148,13 +173,15 @@ static int pair_of_blocks(const struct blocks *b, const struct head *h, int64_t 
 
     if (against_keys(b, queries, keys, q, a->q_stride, k, a->k_stride, r->scores) != 0 ||
         against_keys(b, queries, keys, d_o, o_stride, v, a->v_stride, r->d_weights) != 0 ||
+        (!first && join(b) != 0) ||
         cuda_check(kernel_attention_block(b->c->streams[b->s], &block), "attention backward",
-                   b->errors) != 0)
+                   b->errors) != 0 ||
+        fork(b) != 0)
         return -1;
-    if (add_to_keys(b, queries, keys, r->weights, d_o, o_stride, h->dv + key * h->sum_stride,
-                    h->sum_stride) != 0 ||
-        add_to_keys(b, queries, keys, r->d_scores, q, a->q_stride, h->dk + key * h->sum_stride,
-                    h->sum_stride) != 0)
+    if (add_to_keys(b, LANE_VALUES, queries, keys, r->weights, d_o, o_stride,
+                    h->dv + key * h->sum_stride, h->sum_stride) != 0 ||
+        add_to_keys(b, LANE_KEYS, queries, keys, r->d_scores, q, a->q_stride,
+                    h->dk + key * h->sum_stride, h->sum_stride) != 0)
         return -1;
     return add_to_queries(b, queries, keys, k, !first);
 }
@@ -172,6 +199,8 @@ static int block_of_queries(const struct blocks *b, const struct head *h, int64_
     for (int64_t key = start; key < seen; key += r->keys)
         if (pair_of_blocks(b, h, query, queries, key, key == start) != 0)
             return -1;
+    if (join(b) != 0)
+        return -1;
     return cuda_check(kernel_rows_to_bf16(b->c->streams[b->s], queries, a->head_dim, r->dq,
                                           a->head_dim, h->dq + query * b->g->dq_stride,
                                           b->g->dq_stride),

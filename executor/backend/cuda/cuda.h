@@ -94,6 +94,10 @@ void gemm_plans_close(struct gemm_plans *plans);
 struct attention_plans *attention_plans_open(void);
 void attention_plans_close(struct attention_plans *plans);
 
+/* The other lanes wait for what the first holds; the first waits for what the others hold. */
+int cuda_fork_lanes(const struct cuda *c, struct diag_list *reterr);
+int cuda_join_lanes(const struct cuda *c, struct diag_list *reterr);
+
 /* One product in a panel's workspace on a stream; `experts`: planned for an expert's rows. */
 int cuda_multiply(struct cuda *c, cudaStream_t stream, int panel, const struct gemm *g,
                   bool experts, struct diag_list *reterr);

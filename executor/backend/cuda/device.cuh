@@ -54,6 +54,12 @@ static __device__ __forceinline__ void store_vector(uint16_t *to, const uint4 &v
     *reinterpret_cast<uint4 *>(to) = value;
 }
 
+/* The same for what nothing reads soon: it leaves the cache first. */
+static __device__ __forceinline__ void store_passing(uint16_t *to, const uint4 &value)
+{
+    __stcs(reinterpret_cast<uint4 *>(to), value);
+}
+
 /* Eight elements, or one, of either type. */
 static __device__ __forceinline__ void load_eight(const float *from, float (&to)[8])
 {

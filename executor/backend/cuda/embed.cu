@@ -140,6 +140,17 @@ __device__ __forceinline__ void add_all(int64_t row, int64_t rows, const int32_t
     }
 }
 
+/* Eight elements of the table's row += sums. */
+template <typename T> __device__ __forceinline__ void add_eight(T *to, const float (&sums)[8])
+{
+    float there[8];
+    load_eight(to, there);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        there[i] += sums[i];
+    store_eight(to, there);
+}
+
 /* The block of a token's first row; the others have nothing to do. */
 __global__ void __launch_bounds__(THREADS)
     embed_backward(token_table t, int64_t rows, int64_t width, const int32_t *ids,
@@ -150,19 +161,21 @@ __global__ void __launch_bounds__(THREADS)
     int count = t.counts[place];
     if (t.first[place] != row)
         return;
-    if (count <= THREADS)
+    if (count > 1 && count <= THREADS)
         sort_rows(t.rows + t.starts[place], count, found);
     for (int64_t start = 0; start < width; start += THREADS * 8) {
         int64_t column = start + threadIdx.x * 8;
         float sums[8] = {};
-        if (count <= THREADS)
+        if (count == 1 && column < width)
+            add_vector(load_vector(dy + row * width + column), sums);
+        else if (count <= THREADS)
             add_found(found, count, width, column, dy, sums);
         else
             add_all(row, rows, ids, width, column, dy, found, sums);
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            if (column < width)
-                add_typed(d_table, is_float, id * width + column + i, sums[i]);
+        if (column < width && is_float)
+            add_eight(static_cast<float *>(d_table) + id * width + column, sums);
+        else if (column < width)
+            add_eight(static_cast<uint16_t *>(d_table) + id * width + column, sums);
     }
 }
 

@@ -19,7 +19,7 @@ static struct gemm product_of(const struct expert_gemm *g, int e)
     return one;
 }
 
-static int fork_lanes(struct cuda *c, struct diag_list *reterr)
+int cuda_fork_lanes(const struct cuda *c, struct diag_list *reterr)
 {
     if (cuda_check(cudaEventRecord(c->fork, c->lanes[0]), "cudaEventRecord", reterr) != 0)
         return -1;
@@ -30,7 +30,7 @@ static int fork_lanes(struct cuda *c, struct diag_list *reterr)
     return 0;
 }
 
-static int join_lanes(struct cuda *c, struct diag_list *reterr)
+int cuda_join_lanes(const struct cuda *c, struct diag_list *reterr)
 {
     for (int i = 1; i < CUDA_LANES; i++)
         if (cuda_check(cudaEventRecord(c->joins[i], c->lanes[i]), "cudaEventRecord", reterr) != 0 ||
@@ -49,7 +49,7 @@ int cuda_expert_gemm(struct backend *b, enum stream s, const struct expert_gemm 
     bool spread = s == STREAM_COMPUTE;
     if (g->gemm.a_type != g->gemm.b_type)
         return cuda_refuse(reterr, "expert GEMM: operands of two types");
-    if (spread && fork_lanes(c, reterr) != 0)
+    if (spread && cuda_fork_lanes(c, reterr) != 0)
         return -1;
     int turn = 0, failed = 0;
     for (int e = 0; e < g->experts && !failed; e++) {
@@ -61,5 +61,5 @@ int cuda_expert_gemm(struct backend *b, enum stream s, const struct expert_gemm 
             cuda_multiply(c, spread ? c->lanes[lane] : c->streams[s], lane, &one, true, reterr);
         turn++;
     }
-    return spread && join_lanes(c, reterr) != 0 ? -1 : failed;
+    return spread && cuda_join_lanes(c, reterr) != 0 ? -1 : failed;
 }

@@ -67,8 +67,8 @@ int cuda_embed_backward(struct backend *b, enum stream s, int64_t rows, int64_t 
                         struct diag_list *reterr)
 {
     struct cuda *c = (struct cuda *)b;
-    const void *const pointers[] = { dy };
-    if (cuda_check_rows("embedding backward", width, pointers, 1, reterr) != 0)
+    const void *const pointers[] = { dy, d_table };
+    if (cuda_check_rows("embedding backward", width, pointers, 2, reterr) != 0)
         return -1;
     for (int64_t row = 0; row < rows; row += EMBED_ROWS) {
         int64_t count = rows - row < EMBED_ROWS ? rows - row : EMBED_ROWS;

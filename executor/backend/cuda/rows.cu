@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int v = 0; v < BATCH; v++)
                 if (start + v * STRIDE < width)
-                    store_vector(target + v * STRIDE, held[v]);
+                    store_passing(target + v * STRIDE, held[v]);
         }
     }
     for (int j = lane; values && j < times; j += WARP)
