@@ -1,7 +1,8 @@
 #!/bin/sh
 # On two GPUs: layouts run by both, then each rank rehearsed alone, a GPU each; and ranks of a world of 32, rehearsed
-# within the memory of its machines. Leaves NAME.plan.json, NAME.json (the run), NAME.rR.json (rank R rehearsed) and
-# NAME.command in OUT. rehearsals.py reads them: what differs, and with --store the rows of tests/data/measured/rehearsals.
+# within the memory of its machines; and rank 0 of every plan that ranks.sh has for eight GPUs, to know before there are
+# eight what it holds. Leaves NAME.plan.json, NAME.json (the run), NAME.rR.json (rank R rehearsed) and NAME.command in
+# OUT. rehearsals.py reads them: what differs, and with --store the rows of tests/data/measured/rehearsals.
 #     tests/bench/cuda/rehearsals.sh BUILD OUT [NAME...]
 set -u
 build=$1
@@ -45,11 +46,26 @@ one() {
     rank=$3
     shift 3
     wanted "$name" || return 0
-    echo "rankfit plan $*; rankfit rehearse --rank $rank --steps 2 --memory-limit h100-sxm" >"$out/$name.command"
+    echo "rankfit plan $*; rankfit rehearse --rank "$rank" --steps 2 --memory-limit h100-sxm" >"$out/$name.command"
     "$build/rankfit" plan "$@" -o "$out/$name.plan.json" >"$out/$name.log" 2>&1
-    CUDA_VISIBLE_DEVICES=$gpu timeout 180 "$build/rankfit" rehearse "$out/$name.plan.json" --rank $rank --steps 2 \
+    CUDA_VISIBLE_DEVICES=$gpu timeout 180 "$build/rankfit" rehearse "$out/$name.plan.json" --rank "$rank" --steps 2 \
         --memory-limit h100-sxm -o "$out/$name.r$rank.json" >"$out/$name.r$rank.log" 2>&1 ||
         complain "$out/$name.r$rank.log"
+}
+
+# eight GPU: the GPU takes plan after plan. One step of long ones, of the others the second counts.
+eight() {
+    gpu=$1
+    for name in $eights; do
+        wanted "$name" && mkdir "$out/$name.claim" 2>/dev/null || continue
+        cp "$plans/$name.plan.json" "$out/"
+        steps=$(python3 -c 'import json, sys; s = json.load(open(sys.argv[1]))["recommended"]["step"]["seconds"]
+print(2 if s < 4 else 1)' "$out/$name.plan.json")
+        echo "$(cat "$plans/$name.command"); rankfit rehearse --rank 0 --steps $steps" >"$out/$name.command"
+        CUDA_VISIBLE_DEVICES=$gpu timeout 120 "$build/rankfit" rehearse "$out/$name.plan.json" --rank 0 \
+            --steps "$steps" -o "$out/$name.r0.json" >"$out/$name.log" 2>&1 || complain "$out/$name.log"
+        rmdir "$out/$name.claim"
+    done
 }
 
 moe="--model qwen3-30b-a3b --hardware h200 --gpus 2 --set tp=1 --set pp=1 --set ep=2 --set recompute=full"
@@ -67,3 +83,19 @@ world="$world --set ep=8 --set cp=4 --set recompute=full"
 one 0 world32 31 $world &
 one 1 world32-hot 0 $world --routing 80:4 &
 wait
+
+here=$(dirname "$0")
+plans=$(mktemp -d)
+eights=$(sh "$here/ranks.sh" --names | grep '^rows8-')
+wants=
+for name in $eights; do
+    wanted "$name" && wants="$wants $name"
+done
+if [ -n "$wants" ]; then
+    # shellcheck disable=SC2086
+    sh "$here/ranks.sh" "$build" "$plans" 0 540 $wants >"$out/eight.log" 2>&1
+    eight 0 &
+    eight 1 &
+    wait
+fi
+rm -rf "$plans"
