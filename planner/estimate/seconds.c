@@ -12,6 +12,9 @@ static void time_kinds(struct estimator *e, struct body *body, enum dtype dtype)
         kind_seconds_init(&e->in, &e->machine, body->rows[ROWS_POINT], mixer, ffn,
                           &body->seconds[dtype][mixer][ffn]);
     }
+    if (model_predicts(m))
+        predicted_seconds_init(&e->in, &e->machine, body->rows[ROWS_POINT],
+                               &body->predicted_seconds[dtype]);
     body->timed[dtype] = 1;
 }
 
@@ -29,6 +32,10 @@ void shared_terms(struct estimator *e, struct body *body, const struct units *un
     ret->logprob = loss->logprob;
     ret->embedding = units->embedding.seconds;
     ret->head = units->head.seconds;
+    ret->prediction = units->prediction.seconds;
+    ret->embedding_unit = &units->embedding.unit;
+    ret->head_unit = &units->head.unit;
+    ret->predicted = model_predicts(e->in.model) ? &body->predicted_seconds[dtype] : NULL;
     /* A kind's unit is that of the model's first layer of the kind; classes are in that order. */
     for (int c = 0; c < e->classes.count; c++) {
         int mixer = e->in.model->layer_mixer[e->classes.layer[c]];
@@ -45,14 +52,13 @@ void shared_terms(struct estimator *e, struct body *body, const struct units *un
 void stage_sums_of(const struct estimator *e, const struct units *units,
                    const struct stage_spots *stage, struct stage_sums *ret)
 {
+    static const struct unit_shared nothing = { .gathered = 0 };
     const struct model *m = e->in.model;
     memset(ret, 0, sizeof *ret);
     ret->has_embedding = stage->has_embedding;
     ret->has_head = stage->has_head;
-    if (stage->has_embedding || (m->tied && stage->has_head))
-        trained_sum_add(&ret->dense, 1, &units->embedding.unit.dense_trained);
-    if (stage->has_head)
-        trained_sum_add(&ret->dense, 1, &units->head.unit.dense_trained);
+    ret->first = stage->first;
+    ret->count = stage->layers;
     for (int c = 0; c < e->classes.count; c++) {
         int layer = e->classes.layer[c], kept = stage->kept[c];
         int *layers = ret->layers[m->layer_mixer[layer]][m->layer_ffn[layer]];
@@ -62,6 +68,12 @@ void stage_sums_of(const struct estimator *e, const struct units *units,
         trained_sum_add(&ret->dense, stage->classes[c], &unit->dense_trained);
         trained_sum_add(&ret->expert, stage->classes[c], &unit->expert_trained);
     }
+    const struct unit_shared *extra = stage->has_head        ? &units->last_extra
+                                      : stage->has_embedding ? &units->first_extra
+                                                             : &nothing;
+    const struct stage_ends ends = { &units->embedding.unit, &units->head.unit,
+                                     &units->prediction.unit, &extra->unit };
+    stage_sums_add_ends(&e->in, &ends, ret);
 }
 
 /* A pass with a share of its exchanges. */

@@ -36,6 +36,7 @@ struct body {
     struct kind_peak kinds[ROW_SETS][MIXER_COUNT][FFN_COUNT][RESIDENCY_MODES];
     struct kind_peak predicted[ROW_SETS][RESIDENCY_MODES];
     struct kind_seconds seconds[DTYPE_COUNT][MIXER_COUNT][FFN_COUNT];
+    struct kind_seconds predicted_seconds[DTYPE_COUNT];
 };
 
 /* State: units of each class, of embedding and head, and what the ends of the pipeline add. */

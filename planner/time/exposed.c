@@ -32,16 +32,19 @@ double least_exchange_share(const struct hardware *h)
     return hidden < 1 ? (1 - hidden) * rate : 0;
 }
 
-/* Two exchanges a pass of R x H x 2 bytes, one in a replay. Chunks hide a share of the shorter of
+/* Two exchanges a pass of R x H x 2 bytes, one in a replay; a row goes to all etp ranks that split
+ * its expert, and comes back from each. Chunks hide a share of the shorter of
  * exchange and expert matmul; the first dispatch and the last return have nothing to hide behind.
  */
 static void exchange_cost(const struct budget_input *in, uint64_t received, double exchanges,
                           struct pass *pass)
 {
-    struct ranks ranks = { in->choices->layout.ep, in->choices->layout.etp };
+    uint64_t etp = (uint64_t)in->choices->layout.etp;
+    struct ranks ranks = { in->choices->layout.ep * in->choices->layout.etp, 1 };
     struct dispatch d;
     dispatch_init(in, received, &d);
-    uint64_t rows = d.chunk_received > d.chunk_sent ? d.chunk_received : d.chunk_sent;
+    uint64_t sent = mul_sat(d.chunk_sent, etp);
+    uint64_t rows = d.chunk_received > sent ? d.chunk_received : sent;
     double bytes = 2.0 * (double)rows * model_routed_width(in->model);
     double seconds = exchanges * d.chunks * rows_seconds(in, ranks, bytes);
     double experts = pass->item[TIME_EXPERTS];
@@ -199,35 +202,81 @@ static void linear_context(const struct budget_input *in, const struct residency
     cost->backward.item[TIME_EXPOSED_CONTEXT] = 2 * seconds;
 }
 
-/* With sequence parallelism between the regions: a gather and a reduce-scatter of T x H around each
- * of the two halves, forward; in backward the inputs are gathered once more. */
-static void tensor_cost(const struct budget_input *in, struct layer_cost *cost)
+static struct ranks tensor_ranks(const struct budget_input *in)
 {
-    struct ranks ranks = { in->choices->layout.tp, 1 };
+    return (struct ranks){ in->choices->layout.tp, 1 };
+}
+
+/* Elements a token that are gathered for a mixer's products: its normed input, or the latents that
+ * each rank makes of its own tokens, with the indexer's keys and fp32 weights. */
+static double mixer_input(const struct budget_input *in, const struct residency_shape *s,
+                          enum mixer mixer)
+{
+    const uint64_t *w = s->width;
+    double query = in->model->mla.q_rank > 0 ? (double)w[WIDTH_QUERY_LATENT] : in->model->hidden;
+    if (!mixer_is_latent(mixer))
+        return in->model->hidden;
+    return query + (double)w[WIDTH_LATENT_KEY] +
+           (mixer == MIXER_DSA ? (double)(w[WIDTH_INDEX_KEY] + 2 * w[WIDTH_INDEX_HEADS]) : 0);
+}
+
+/* With sequence parallelism between the regions. A mixer: its input gathered, its output's sums
+ * scattered; backward its output's gradient gathered, its input's scattered, and the input gathered
+ * once more where it is not kept (latents are). */
+static void mixer_tensor_cost(const struct budget_input *in, const struct residency_shape *s,
+                              enum mixer mixer, struct layer_cost *cost)
+{
+    const struct hardware *h = in->hardware;
+    double token = 2.0 * (double)local_tokens(in);
+    double input = gather_seconds(h, tensor_ranks(in), token * mixer_input(in, s, mixer));
+    double output = gather_seconds(h, tensor_ranks(in), token * in->model->hidden);
+    if (mixer == MIXER_NONE)
+        return;
+    cost->forward.item[TIME_EXPOSED_TENSOR] += input + output;
+    cost->replay.item[TIME_EXPOSED_TENSOR] += input + output;
+    cost->backward.item[TIME_EXPOSED_TENSOR] +=
+        output + (mixer_is_latent(mixer) ? input : 2 * input);
+}
+
+/* A dense MLP or a shared expert likewise; a replay ends before the sum. Routed rows are of each
+ * rank's own tokens. */
+static void ffn_tensor_cost(const struct budget_input *in, enum ffn ffn, struct layer_cost *cost)
+{
+    double one = embedding_tensor_seconds(in);
+    if (ffn == FFN_NONE || (ffn == FFN_MOE && in->model->moe.shared_width == 0))
+        return;
+    cost->forward.item[TIME_EXPOSED_TENSOR] += 2 * one;
+    cost->replay.item[TIME_EXPOSED_TENSOR] += one;
+    cost->backward.item[TIME_EXPOSED_TENSOR] += 3 * one;
+}
+
+double embedding_tensor_seconds(const struct budget_input *in)
+{
     double bytes = 2.0 * (double)local_tokens(in) * in->model->hidden;
-    double one = gather_seconds(in->hardware, ranks, bytes);
-    cost->forward.item[TIME_EXPOSED_TENSOR] = 4 * one;
-    cost->replay.item[TIME_EXPOSED_TENSOR] = 3 * one; /* no sum of the feed-forward half */
-    cost->backward.item[TIME_EXPOSED_TENSOR] = 6 * one;
+    return gather_seconds(in->hardware, tensor_ranks(in), bytes);
 }
 
 void exposed_cost(const struct budget_input *in, uint64_t received, enum mixer mixer, enum ffn ffn,
                   struct layer_cost *cost)
 {
     const struct layout *l = &in->choices->layout;
-    if (ffn == FFN_MOE && l->ep > 1) {
+    struct residency_shape shape;
+    if (ffn == FFN_MOE && l->ep * l->etp > 1) {
         exchange_cost(in, received, 2, &cost->forward);
         exchange_cost(in, received, 1, &cost->replay);
         exchange_cost(in, received, 2, &cost->backward);
         if (cost->nested.item[TIME_EXPERTS] > 0)
             exchange_cost(in, received, 1, &cost->nested);
     }
-    if (l->tp > 1)
-        tensor_cost(in, cost);
+    if (l->tp == 1 && l->cp == 1)
+        return;
+    working_shape(in, received, &shape);
+    if (l->tp > 1) {
+        mixer_tensor_cost(in, &shape, mixer, cost);
+        ffn_tensor_cost(in, ffn, cost);
+    }
     if (l->cp == 1)
         return;
-    struct residency_shape shape;
-    working_shape(in, received, &shape);
     double tokens = (double)shape.rows[ROWS_TOKENS];
     struct view v = { .ranks = { l->cp, l->tp }, .tokens = tokens, .all = tokens * l->cp };
     softmax_view(in, &shape, mixer, &v);

@@ -2,11 +2,12 @@
 #include "planner/time/cost.h"
 #include "planner/time/step_time.h"
 
+#include "base/text.h"
 #include "base/units.h"
 
 #include <stdio.h>
 
-enum { TEXT = 32 };
+enum { TEXT = 32, WORDS = 400 };
 
 static const char *const how[TIME_ITEM_COUNT] = {
     [TIME_MATMUL] = "each product: cube root of the cubes of gemm_call_seconds, 2 m n k / (peak x "
@@ -20,11 +21,13 @@ static const char *const how[TIME_ITEM_COUNT] = {
                          "elementwise_call_seconds a kernel",
     [TIME_LOSS] = "3 products (in strips 4) of tokens x hidden x vocabulary / tp, with the head's "
                   "weight and gradient moved once a tile, and bytes of logits",
-    [TIME_EXPOSED_GATHER] = "unit gathers beyond the compute that hides them, and reduce-scatters",
+    [TIME_EXPOSED_GATHER] = "unit gathers beyond the compute that hides them, those that a pass "
+                            "begins with, and reduce-scatters",
     [TIME_EXPOSED_EXCHANGE] = "2 exchanges a pass (a replay 1) of rows x hidden x 2 B, less what "
                               "chunks hide",
     [TIME_EXPOSED_CONTEXT] = "keys and values gathered or heads exchanged in every pass",
-    [TIME_EXPOSED_TENSOR] = "4 collectives forward, 6 backward of tokens x hidden x 2 B a layer",
+    [TIME_EXPOSED_TENSOR] = "around a mixer, an MLP and a shared expert 2 collectives forward, 3 "
+                            "backward, 2 around embedding and loss, of tokens x hidden x 2 B",
     [TIME_EXPOSED_OFFLOAD] =
         "checkpoints to the host and back / its link, beyond a layer's compute",
     [TIME_PIPELINE] = "one activation and one gradient a micro-batch to the neighbour",
@@ -39,40 +42,78 @@ static const char *const how[TIME_ITEM_COUNT] = {
                   "leave the device without work",
 };
 
-/* What Muon adds to an item. */
-static const char *muon_adds(const struct primitives *p, enum time_item item)
+/* What a choice adds to an item. */
+struct addition {
+    enum time_item item;
+    bool (*applies)(const struct budget_input *in);
+    const char *text;
+};
+
+static bool has_muon(const struct budget_input *in)
 {
-    if (p->optimizer != OPTIMIZER_MUON)
-        return "";
-    if (item == TIME_REDUCE)
-        return ", momenta gathered and updates returned in bf16";
-    if (item == TIME_OPTIMIZER)
-        return ", and 5 x (4 n m^2 + 2 m^3) FLOPs a matrix m x n, m <= n, dealt among its ranks";
-    return "";
+    return in->choices->primitives.optimizer == OPTIMIZER_MUON;
+}
+
+static bool has_two_embeddings(const struct budget_input *in)
+{
+    return in->choices->layout.pp > 1 && (in->model->tied || model_predicts(in->model));
+}
+
+static bool splits_products(const struct budget_input *in)
+{
+    return in->choices->layout.tp > 1 || in->choices->layout.etp > 1;
+}
+
+static bool gathers_predictions(const struct budget_input *in)
+{
+    return model_predicts(in->model);
+}
+
+static const struct addition additions[] = {
+    { TIME_EXPOSED_GATHER, gathers_predictions,
+      ", and so the prediction layers and the embedding, once" },
+    { TIME_REDUCE, has_two_embeddings, ", the embedding's between the stages that hold it" },
+    { TIME_REDUCE, splits_products, ", those of weights that ranks of tp or etp hold whole" },
+    { TIME_REDUCE, has_muon, ", momenta gathered and updates returned in bf16" },
+    { TIME_OPTIMIZER, has_muon,
+      ", and 5 x (4 n m^2 + 2 m^3) FLOPs a matrix m x n, m <= n, dealt among its ranks" },
+};
+
+/* The item with what is added to it; returns ret. */
+static const char *words_of(const struct budget_input *in, enum time_item item, char *ret,
+                            size_t size)
+{
+    size_t used = 0;
+    text_append(ret, size, &used, "%s", how[item]);
+    for (size_t i = 0; i < sizeof additions / sizeof *additions; i++)
+        if (additions[i].item == item && additions[i].applies(in))
+            text_append(ret, size, &used, "%s", additions[i].text);
+    return ret;
 }
 
 void step_time_formula(const struct budget_input *in, const struct step_time *time,
                        enum time_item item, char *ret, size_t size)
 {
     const struct layout *l = &in->choices->layout;
-    char tokens[TEXT], rows[TEXT], seconds[TEXT];
+    char tokens[TEXT], rows[TEXT], seconds[TEXT], words[WORDS];
     if (size == 0 || item >= TIME_ITEM_COUNT)
         return;
+    (void)words_of(in, item, words, sizeof words);
     units_format_count(tokens, sizeof tokens, local_tokens(in));
     units_format_count(rows, sizeof rows, dispatch_rows(in, -1).point);
     units_format_seconds(seconds, sizeof seconds, time->gather_seconds_per_unit);
     if (item == TIME_EXPERTS || item == TIME_EXPOSED_EXCHANGE)
-        (void)snprintf(ret, size, "%s; %s rows, %d micro-batches", how[item], rows,
+        (void)snprintf(ret, size, "%s; %s rows, %d micro-batches", words, rows,
                        micro_batches_of(in));
     else if (item == TIME_EXPOSED_GATHER)
-        (void)snprintf(ret, size, "%s; %s a unit, hides from %llu tokens", how[item], seconds,
+        (void)snprintf(ret, size, "%s; %s a unit, hides from %llu tokens", words, seconds,
                        (unsigned long long)time->min_tokens_to_hide_gather);
     else if (item == TIME_BUBBLE)
-        (void)snprintf(ret, size, "%s; pp %d, %d micro-batches", how[item], l->pp,
+        (void)snprintf(ret, size, "%s; pp %d, %d micro-batches", words, l->pp,
                        micro_batches_of(in));
     else
-        (void)snprintf(ret, size, "%s%s; %s tokens, %d micro-batches", how[item],
-                       muon_adds(&in->choices->primitives, item), tokens, micro_batches_of(in));
+        (void)snprintf(ret, size, "%s; %s tokens, %d micro-batches", words, tokens,
+                       micro_batches_of(in));
 }
 
 static bool runs_context(const struct primitives *p)

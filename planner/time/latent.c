@@ -64,17 +64,18 @@ static void adapters(struct walk *w, const struct layer_shape *s, const struct s
     void (*pass)(struct walk *, const struct layer_shape *, enum component, double, double, double,
                  int) = backward ? adapter_backward : adapter_forward;
     double down = z->query_latent + z->latent + z->rope;
-    pass(w, s, COMPONENT_ATTENTION, s->tokens, s->hidden, down, z->query_latent > 0 ? 2 : 1);
+    pass(w, s, COMPONENT_ATTENTION, s->normed, s->hidden, down, z->query_latent > 0 ? 2 : 1);
     pass(w, s, COMPONENT_ATTENTION, s->tokens, query_input(s, z), z->query, 1);
     pass(w, s, COMPONENT_ATTENTION, expanded, z->latent, width_of(s, WIDTH_EXPANDED), 1);
     pass(w, s, COMPONENT_ATTENTION, s->tokens, z->heads * z->value, s->hidden, 1);
 }
 
-/* Norm, down projections, norms of latents, queries. */
+/* Norm, down projections, norms of latents, queries. Down projections are whole on every rank of
+ * tp, which projects its own tokens. */
 static void down_and_queries(struct walk *w, const struct layer_shape *s, const struct sizes *z)
 {
     move(w, 4 * s->normed * s->hidden);
-    product(w, s->tokens, z->query_latent + z->latent + z->rope, s->hidden, 2);
+    product(w, s->normed, z->query_latent + z->latent + z->rope, s->hidden, 2);
     move(w, 4 * s->tokens * (z->query_latent + z->latent));
     product(w, s->tokens, z->query, query_input(s, z), 2);
 }
@@ -85,7 +86,7 @@ static void down_and_queries_back(struct walk *w, const struct layer_shape *s,
     gradients(w, s, s->tokens, query_input(s, z), z->query);
     move(w, 10 * s->tokens * (z->query_latent + z->latent));
     move(w, 4 * s->normed * s->hidden);
-    gradients(w, s, s->tokens, s->hidden, z->query_latent + z->latent + z->rope);
+    gradients(w, s, s->normed, s->hidden, z->query_latent + z->latent + z->rope);
     move(w, 8 * s->normed * s->hidden);
 }
 
@@ -124,7 +125,7 @@ static void index_forward(struct walk *w, const struct layer_shape *s)
     double query = (double)x->heads * x->dim, keys = causal_keys(s->in, 0);
     double input = s->in->model->mla.q_rank > 0 ? s->in->model->mla.q_rank : s->hidden;
     product(w, s->tokens, query, input, 2);
-    product(w, s->tokens, x->dim + x->heads, s->hidden, 2);
+    product(w, s->normed, x->dim + x->heads, s->hidden, 2);
     move(w, 4 * s->tokens * (query + x->dim));
     walk_run(w, TIME_ATTENTION, 1, 2 * s->tokens * query * keys * s->machine->attention_flop);
     move(w, 8 * s->tokens * keys);
@@ -141,7 +142,7 @@ static void index_back(struct walk *w, const struct layer_shape *s)
              attention_backward * 2 * s->tokens * query * keys * s->machine->attention_back);
     move(w, 10 * s->tokens * (query + x->dim));
     product_backward(w, s, COMPONENT_INDEXER, s->tokens, input, query);
-    product_backward(w, s, COMPONENT_INDEXER, s->tokens, s->hidden, x->dim + x->heads);
+    product_backward(w, s, COMPONENT_INDEXER, s->normed, s->hidden, x->dim + x->heads);
 }
 
 /* Absorbed queries against chosen latents: 2 x heads x (2 latent + rope) a key. */

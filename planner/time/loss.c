@@ -127,6 +127,19 @@ static double weights_round(const struct budget_input *in, const struct head *h,
     return left > 0 ? left : 0;
 }
 
+/* Ranks of tp that split the vocabulary: the normed rows gathered; with a gradient its partial sums
+ * scattered; in each tile the largest logit, then sum and target, fp32, known to all. */
+static double tensor_seconds(const struct budget_input *in, const struct head *h, double tiles,
+                             int collectives)
+{
+    const struct hardware *hardware = in->hardware;
+    struct ranks ranks = { in->choices->layout.tp, 1 };
+    double rows = gather_seconds(hardware, ranks, 2 * h->tokens * h->hidden);
+    double largest = 4 * h->tokens / tiles, sums = 2 * largest;
+    double known = gather_seconds(hardware, ranks, largest) + gather_seconds(hardware, ranks, sums);
+    return collectives * rows + 2 * tiles * known;
+}
+
 static void logprob_cost(const struct budget_input *in, const struct machine *machine,
                          struct pass *ret)
 {
@@ -145,6 +158,7 @@ static void logprob_cost(const struct budget_input *in, const struct machine *ma
     walk_end(&w);
     if (p->loss == LOSS_RING_DTP && p->vocab_group > 1)
         ret->item[TIME_EXPOSED_GATHER] += weights_round(in, &h, ret->item[TIME_LOSS]);
+    ret->item[TIME_EXPOSED_TENSOR] += tensor_seconds(in, &h, full ? 1 : h.tiles, 1);
 }
 
 double logprob_head_seconds(const struct budget_input *in, const struct machine *machine)
@@ -176,4 +190,5 @@ void loss_cost(const struct budget_input *in, const struct machine *machine, str
     walk_end(&w);
     if (p->loss == LOSS_RING_DTP && p->vocab_group > 1)
         ret->item[TIME_EXPOSED_GATHER] += circulation(in, &h, ret->item[TIME_LOSS]);
+    ret->item[TIME_EXPOSED_TENSOR] += tensor_seconds(in, &h, p->loss == LOSS_FULL ? 1 : h.tiles, 2);
 }

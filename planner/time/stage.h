@@ -28,6 +28,10 @@ struct unit_seconds {
 void unit_seconds_init(const struct budget_input *in, const struct unit *unit,
                        struct unit_seconds *ret);
 
+/* predicted.c - one trained prediction layer, its join included. */
+void predicted_seconds_init(const struct budget_input *in, const struct machine *machine,
+                            uint64_t received, struct kind_seconds *ret);
+
 /* muon.c - of a kind of layer; zero under another optimizer. */
 void muon_unit_init(const struct budget_input *in, const struct machine *machine, enum mixer mixer,
                     enum ffn ffn, struct muon_unit *ret);
@@ -38,7 +42,9 @@ struct step_terms {
     const struct machine *machine;
     const struct kind_seconds *kinds[MIXER_COUNT][FFN_COUNT];
     struct unit_seconds units[MIXER_COUNT][FFN_COUNT]; /* of the model's first layer of the kind */
-    struct unit_seconds embedding, head;
+    struct unit_seconds embedding, head, prediction;   /* prediction: of all such layers */
+    const struct unit *embedding_unit, *head_unit;
+    const struct kind_seconds *predicted; /* NULL: there are no prediction layers, or untrained */
     const struct pass *loss;
     double logprob; /* seconds of the head without gradients; 0 where no pass needs it */
     /* Under Muon, of those that there are: as kinds. Nobody else looks at it. */
@@ -47,10 +53,13 @@ struct step_terms {
 
 struct stage_sums {
     bool has_embedding, has_head;
+    int first, count;                      /* its layers */
     int layers[MIXER_COUNT][FFN_COUNT][2]; /* [recomputed] */
     struct trained_sum {
         double all, second;
-    } dense, expert; /* trained elements of its units, MTP and vision apart */
+    } dense, expert; /* trained elements of all that it holds */
+    double buffered; /* dense ones of full gradients in one micro-batch */
+    double copied;   /* of the embedding, where another stage holds it too */
 };
 
 /* Adds `times` parts; exact, as are whole numbers below 2^53. */
@@ -60,6 +69,37 @@ static inline void trained_sum_add(struct trained_sum *sum, double times,
     sum->all += times * (double)part->all;
     sum->second += times * (double)part->second;
 }
+
+/* What a stage may hold beside its layers; extra: prediction layers and vision tower of this one.
+ */
+struct stage_ends {
+    const struct unit *embedding, *head, *prediction, *extra;
+};
+/* Adds them to the sums of a stage that has all else. */
+void stage_sums_add_ends(const struct budget_input *in, const struct stage_ends *ends,
+                         struct stage_sums *ret);
+
+/* gather.c - of one micro-batch: seconds of gathers and reduce-scatters that nothing hides; of
+ * gathers alone, in a forward that keeps nothing. */
+double exposed_gathers(const struct step_terms *terms, const struct stage_sums *stage);
+double exposed_forward_gathers(const struct step_terms *terms, const struct stage_sums *stage);
+
+/* predicted.c - adds all prediction layers' layers and losses in one micro-batch. */
+void predictions_add(const struct step_terms *terms, struct pass *ret);
+
+/* end.c - trained elements of a stage's parts. */
+struct elements {
+    double dense, expert; /* whole */
+    double n, e;          /* ranks that share them */
+    double gradients;     /* a rank's: held for the whole step */
+    double updated;       /* a rank's */
+    double second;        /* of these, with a second moment */
+};
+void elements_init(const struct budget_input *in, const struct stage_sums *stage,
+                   struct elements *ret);
+/* What comes once a step, into item. */
+void end_of_step(const struct step_terms *terms, const struct stage_sums *stage,
+                 const struct elements *part, double *item);
 
 /* muon.c - adds what a stage's matrices take at the end of a step: bringing them together, and
  * orthogonalizing those of the fullest rank. */

@@ -31,7 +31,8 @@ const char *const time_item_names[TIME_ITEM_COUNT] = {
 struct step {
     struct step_terms terms;
     struct machine machine;
-    struct kind_seconds kinds[MIXER_COUNT][FFN_COUNT];
+    struct kind_seconds kinds[MIXER_COUNT][FFN_COUNT], predicted;
+    struct unit embedding, head;
     struct muon_unit muon[MIXER_COUNT][FFN_COUNT];
     struct pass loss;
 };
@@ -85,6 +86,24 @@ static void step_init(const struct budget_input *in, struct step *step, struct s
         step->terms.kinds[mixer][ffn] = kind;
         note_gather(in, kind, &step->terms.units[mixer][ffn], ret);
     }
+    if (!model_predicts(in->model))
+        return;
+    predicted_seconds_init(in, &step->machine, received, &step->predicted);
+    step->terms.predicted = &step->predicted;
+}
+
+/* Units beside the layers, of the last stage, which has them all. */
+static void ends_init(const struct budget_input *in, struct step *step)
+{
+    struct stage last;
+    stage_ends_init(in, in->choices->layout.pp - 1, &last);
+    step->embedding = last.embedding;
+    step->head = last.head;
+    step->terms.embedding_unit = &step->embedding;
+    step->terms.head_unit = &step->head;
+    unit_seconds_init(in, &last.embedding, &step->terms.embedding);
+    unit_seconds_init(in, &last.head, &step->terms.head);
+    unit_seconds_init(in, &last.prediction, &step->terms.prediction);
 }
 
 static void stage_sums_init(const struct budget_input *in, const struct stage *stage,
@@ -95,10 +114,8 @@ static void stage_sums_init(const struct budget_input *in, const struct stage *s
     memset(ret, 0, sizeof *ret);
     ret->has_embedding = stage->has_embedding;
     ret->has_head = stage->has_head;
-    if (stage->has_embedding || stage->tied_copy)
-        trained_sum_add(&ret->dense, 1, &stage->embedding.dense_trained);
-    if (stage->has_head)
-        trained_sum_add(&ret->dense, 1, &stage->head.dense_trained);
+    ret->first = stage->first;
+    ret->count = stage->layers;
     for (int i = 0; i < stage->layers; i++) {
         int layer = stage->first + i;
         ret->layers[in->model->layer_mixer[layer]][in->model->layer_ffn[layer]]
@@ -106,6 +123,9 @@ static void stage_sums_init(const struct budget_input *in, const struct stage *s
         trained_sum_add(&ret->dense, 1, &stage->layer[i].dense_trained);
         trained_sum_add(&ret->expert, 1, &stage->layer[i].expert_trained);
     }
+    const struct stage_ends ends = { &stage->embedding, &stage->head, &stage->prediction,
+                                     &stage->extra };
+    stage_sums_add_ends(in, &ends, ret);
 }
 
 /* FLOPs a token of a layer's last products, which a replay leaves out: 2 x width x hidden. */
@@ -196,14 +216,11 @@ void step_time_compute(const struct budget_input *in, struct step_time *ret)
     struct step_sums sums = { .any = false };
     memset(ret, 0, sizeof *ret);
     step_init(in, &step, ret);
+    ends_init(in, &step);
     for (int s = 0; s < in->choices->layout.pp; s++) {
         struct stage stage;
         struct stage_sums layers;
         stage_init(in, s, &stage);
-        if (s == 0) {
-            unit_seconds_init(in, &stage.embedding, &step.terms.embedding);
-            unit_seconds_init(in, &stage.head, &step.terms.head);
-        }
         stage_sums_init(in, &stage, &layers);
         step_sums_add(&step.terms, &layers, &sums);
     }
