@@ -161,7 +161,7 @@ static void others_init(struct climb *c)
         return;
     for (int i = 0; i < runs; i++)
         kept[i] = kept_bytes(c, s->kept_run[i], RESIDENCY_FORWARD_SAVED);
-    kept_by_others(&c->p->e->in, s->index, runs, kept, c->others);
+    kept_in_flight(c->p, runs, kept, c->others);
 }
 
 uint64_t stage_saved_bytes(const struct stage_parts *parts, int rows, bool but_last)
