@@ -57,6 +57,7 @@ void stage_sums_of(const struct estimator *e, const struct units *units,
     memset(ret, 0, sizeof *ret);
     ret->has_embedding = stage->has_embedding;
     ret->has_head = stage->has_head;
+    ret->index = stage->index;
     ret->first = stage->first;
     ret->count = stage->layers;
     for (int c = 0; c < e->classes.count; c++) {
@@ -64,9 +65,7 @@ void stage_sums_of(const struct estimator *e, const struct units *units,
         int *layers = ret->layers[m->layer_mixer[layer]][m->layer_ffn[layer]];
         layers[0] += kept;
         layers[1] += stage->classes[c] - kept;
-        const struct unit *unit = &units->layer[c].unit;
-        trained_sum_add(&ret->dense, stage->classes[c], &unit->dense_trained);
-        trained_sum_add(&ret->expert, stage->classes[c], &unit->expert_trained);
+        stage_sums_add_layers(ret, stage->classes[c], &units->layer[c].unit);
     }
     const struct unit_shared *extra = stage->has_head        ? &units->last_extra
                                       : stage->has_embedding ? &units->first_extra

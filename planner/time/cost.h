@@ -158,6 +158,10 @@ double logprob_head_seconds(const struct budget_input *in, const struct machine 
 void exposed_cost(const struct budget_input *in, uint64_t received, enum mixer mixer, enum ffn ffn,
                   struct layer_cost *cost);
 
+/* context.c - those of contexts, cp > 1. */
+void context_cost(const struct budget_input *in, const struct residency_shape *shape,
+                  enum mixer mixer, struct layer_cost *cost);
+
 /* One collective of the embedding's rows over ranks of tp, which split the vocabulary: partial sums
  * brought to the ranks that keep them, or their gradients gathered. */
 double embedding_tensor_seconds(const struct budget_input *in);

@@ -1,6 +1,7 @@
 /* stage.c - one micro-batch of a stage, its layers counted by kind, and the steps of stages. */
 #include "planner/time/stage.h"
 
+#include "base/checked.h"
 #include "base/layout/trained.h"
 
 #include <string.h>
@@ -53,6 +54,8 @@ void stage_sums_add_ends(const struct budget_input *in, const struct stage_ends 
     bool predicts = ret->has_head && model_predicts(in->model), apart = in->choices->layout.pp > 1;
     int buffers = ret->has_embedding + (tied && !circulates) + predicts;
     double embedding = (double)ends->embedding->dense_trained.all;
+    ret->dense_weights += (ret->has_embedding || tied ? (double)ends->embedding->dense : 0) +
+                          (ret->has_head ? (double)ends->head->dense : 0);
     ret->buffered = ret->dense.all + buffers * embedding;
     if (ret->has_embedding || tied || predicts)
         trained_sum_add(&ret->dense, 1, &ends->embedding->dense_trained);
@@ -97,20 +100,33 @@ static double buffer_passes(const struct budget_input *in, const struct stage_su
            buffer_bytes(stage->expert.all, layout_expert_shards(l), grad);
 }
 
-/* A layer's input goes to the host while the layer computes, and comes back while the one above
- * does. */
+/* Of a stage's layer inputs those that the host takes. In the middle of a pipeline what the last of
+ * its stages has: it holds the fewest inputs, so that the greatest share of them goes. */
+static double offloaded_share(const struct budget_input *in, const struct stage_sums *stage)
+{
+    int last = in->choices->layout.pp - 1, index = stage->index;
+    bool middle = index > 0 && index < last;
+    uint64_t input = mul_sat(norm_tokens(in), (uint64_t)in->model->hidden);
+    struct in_flight flight = { .checkpoint = arena_bytes(input, 2) };
+    if (!(in->choices->primitives.offload & OFFLOAD_CHECKPOINTS))
+        return 0;
+    in_flight_counts(in, middle ? last - 1 : index, stage->count, &flight);
+    double all = (double)flight.other_layers + flight.run;
+    return over((double)flight.offloaded_bytes, all * (double)flight.checkpoint);
+}
+
+/* Such an input goes to the host while its layer computes, and comes back while the one above does.
+ */
 static double exposed_offload(const struct budget_input *in, const struct kind_seconds *kind,
                               int replayed)
 {
     double bytes = 2.0 * (double)norm_tokens(in) * in->model->hidden;
     double seconds = over(bytes, in->hardware->host_link_bytes_per_second);
-    if (!(in->choices->primitives.offload & OFFLOAD_CHECKPOINTS))
-        return 0;
     return positive(seconds - kind->forward) + positive(seconds - kind->hiding[replayed]);
 }
 
 static void add_layers(const struct step_terms *t, const struct stage_sums *stage, enum mixer mixer,
-                       enum ffn ffn, struct pass *ret)
+                       enum ffn ffn, double offloaded, struct pass *ret)
 {
     const struct kind_seconds *kind = t->kinds[mixer][ffn];
     for (int replayed = 0; kind && replayed < 2; replayed++) {
@@ -119,7 +135,9 @@ static void add_layers(const struct step_terms *t, const struct stage_sums *stag
             continue;
         for (int i = 0; i < TIME_ITEM_COUNT; i++)
             ret->item[i] += count * kind->layer[replayed].item[i];
-        ret->item[TIME_EXPOSED_OFFLOAD] += count * exposed_offload(t->in, kind, replayed);
+        if (offloaded > 0)
+            ret->item[TIME_EXPOSED_OFFLOAD] +=
+                offloaded * count * exposed_offload(t->in, kind, replayed);
     }
 }
 
@@ -128,10 +146,11 @@ static void stage_pass(const struct step_terms *t, const struct stage_sums *stag
 {
     const struct budget_input *in = t->in;
     const struct layout *l = &in->choices->layout;
+    double offloaded = offloaded_share(in, stage);
     memset(ret, 0, sizeof *ret);
     for (int mixer = 0; mixer < MIXER_COUNT; mixer++)
         for (int ffn = 0; ffn < FFN_COUNT; ffn++)
-            add_layers(t, stage, (enum mixer)mixer, (enum ffn)ffn, ret);
+            add_layers(t, stage, (enum mixer)mixer, (enum ffn)ffn, offloaded, ret);
     ret->item[TIME_EXPOSED_GATHER] += exposed_gathers(t, stage);
     if (stage->has_head)
         add_pass(ret, t->loss);
@@ -169,13 +188,13 @@ static double logprob_seconds(const struct step_terms *t, const struct stage_sum
 }
 
 /* The reference's weights from the host for each micro-batch, beyond the pass that hides them. */
-static double reference_link_seconds(const struct step_terms *t, const struct elements *part,
-                                     double pass)
+static double reference_link_seconds(const struct step_terms *t, const struct stage_sums *stage,
+                                     const struct elements *part, double pass)
 {
     const struct primitives *p = &t->in->choices->primitives;
     bool sharded = p->sharding == SHARDING_FSDP;
-    double held =
-        sharded ? part->dense / part->n + part->expert / part->e : part->dense + part->expert;
+    double held = stage->dense_weights / (sharded ? part->n : 1) +
+                  stage->expert_weights / (sharded ? part->e : 1);
     if (!(p->rl & RL_REFERENCE) || p->reference_weights != REFERENCE_HOST || p->lora_rank > 0)
         return 0;
     return positive(over(2 * held, t->in->hardware->host_link_bytes_per_second) - pass);
@@ -186,7 +205,7 @@ static void add_logprob(const struct step_terms *t, const struct stage_sums *sta
 {
     if (logprob_passes(&t->in->choices->primitives) == 0)
         return;
-    double pass = logprob_seconds(t, stage), link = reference_link_seconds(t, part, pass);
+    double pass = logprob_seconds(t, stage), link = reference_link_seconds(t, stage, part, pass);
     sums->slowest_logprob = pass > sums->slowest_logprob ? pass : sums->slowest_logprob;
     sums->reference_link = link > sums->reference_link ? link : sums->reference_link;
 }

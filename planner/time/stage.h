@@ -53,13 +53,14 @@ struct step_terms {
 
 struct stage_sums {
     bool has_embedding, has_head;
-    int first, count;                      /* its layers */
+    int index, first, count;               /* which stage; its layers */
     int layers[MIXER_COUNT][FFN_COUNT][2]; /* [recomputed] */
     struct trained_sum {
         double all, second;
-    } dense, expert; /* trained elements of all that it holds */
-    double buffered; /* dense ones of full gradients in one micro-batch */
-    double copied;   /* of the embedding, where another stage holds it too */
+    } dense, expert;                      /* trained elements of all that it holds */
+    double dense_weights, expert_weights; /* of layers, embedding and head, frozen ones too */
+    double buffered;                      /* dense ones of full gradients in one micro-batch */
+    double copied;                        /* of the embedding, where another stage holds it too */
 };
 
 /* Adds `times` parts; exact, as are whole numbers below 2^53. */
@@ -68,6 +69,14 @@ static inline void trained_sum_add(struct trained_sum *sum, double times,
 {
     sum->all += times * (double)part->all;
     sum->second += times * (double)part->second;
+}
+static inline void stage_sums_add_layers(struct stage_sums *sums, double times,
+                                         const struct unit *unit)
+{
+    sums->dense_weights += times * (double)unit->dense;
+    sums->expert_weights += times * (double)unit->expert;
+    trained_sum_add(&sums->dense, times, &unit->dense_trained);
+    trained_sum_add(&sums->expert, times, &unit->expert_trained);
 }
 
 /* What a stage may hold beside its layers; extra: prediction layers and vision tower of this one.

@@ -114,14 +114,14 @@ static void stage_sums_init(const struct budget_input *in, const struct stage *s
     memset(ret, 0, sizeof *ret);
     ret->has_embedding = stage->has_embedding;
     ret->has_head = stage->has_head;
+    ret->index = stage->index;
     ret->first = stage->first;
     ret->count = stage->layers;
     for (int i = 0; i < stage->layers; i++) {
         int layer = stage->first + i;
         ret->layers[in->model->layer_mixer[layer]][in->model->layer_ffn[layer]]
                    [i < flight.recomputed]++;
-        trained_sum_add(&ret->dense, 1, &stage->layer[i].dense_trained);
-        trained_sum_add(&ret->expert, 1, &stage->layer[i].expert_trained);
+        stage_sums_add_layers(ret, 1, &stage->layer[i]);
     }
     const struct stage_ends ends = { &stage->embedding, &stage->head, &stage->prediction,
                                      &stage->extra };
@@ -170,6 +170,37 @@ static void trained_flops(const struct budget_input *in, struct model_flops *ret
     ret->hardware += 6 * adapters + 2 * again - 2 * frozen;
 }
 
+static double matmul_weights(const struct model *m, const struct layer_tensors *tensors)
+{
+    double ret = 0;
+    for (int k = 0; k < tensors->count; k++) {
+        const struct layer_tensor *t = &tensors->items[k];
+        if (t->matmul)
+            ret += active(m, t, (double)t->rows * (double)t->cols);
+    }
+    return ret;
+}
+
+/* FLOPs a token of replaying all prediction layers; their attention is what they add to that of the
+ * model, without what an indexer chose. Where the trunk has such layers in halves they are both. */
+static double replayed_predictions(const struct budget_input *in, const struct model_flops *all)
+{
+    const struct model *m = in->model;
+    enum mixer mixer = model_mtp_mixer(m);
+    enum ffn ffn = model_mtp_ffn(m);
+    struct model trunk = *m;
+    struct model_flops without;
+    double weights = matmul_weights(m, &in->sizes->tensors[mixer][ffn]), seq = piece_tokens(in);
+    if (weights <= 0)
+        weights = matmul_weights(m, &in->sizes->tensors[mixer][FFN_NONE]) +
+                  matmul_weights(m, &in->sizes->tensors[MIXER_NONE][ffn]);
+    trunk.mtp_trained = false;
+    model_flops_per_token(&trunk, (uint64_t)(seq + 0.5), 0, &without);
+    double scores = mixer == MIXER_DSA ? (double)m->indexer.heads * m->indexer.dim * seq : 0;
+    return (all->attention - without.attention) / 3 +
+           m->mtp_layers * (2 * weights - last_products(m, ffn) - scores);
+}
+
 /* The convention's, less what no replay runs, and with what strips run twice. */
 static void hardware_flops(const struct budget_input *in, struct model_flops *ret)
 {
@@ -188,6 +219,8 @@ static void hardware_flops(const struct budget_input *in, struct model_flops *re
     }
     model_flops_per_token(in->model, (uint64_t)(piece_tokens(in) + 0.5), replayed, ret);
     ret->hardware -= left_out;
+    if (model_predicts(in->model) && p->recompute == RECOMPUTE_FULL)
+        ret->hardware += replayed_predictions(in, ret);
     if (p->lora_rank > 0 || p->frozen != 0)
         trained_flops(in, ret);
     if (p->vocab_strip > 0 || p->loss == LOSS_RING_DTP)
