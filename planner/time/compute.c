@@ -21,9 +21,9 @@ void compute_cost(const struct layer_shape *s, enum mixer mixer, enum ffn ffn,
     struct walk w, again;
     walk_begin(&w, s->machine, &ret->forward);
     mixer_forward(&w, s, mixer);
-    if (mixer == MIXER_DSA) { /* what an indexer chose is saved */
+    if (mixer == MIXER_DSA) {
         walk_begin(&again, s->machine, &ret->replay);
-        mixer_forward(&again, s, MIXER_DSA_SHARED);
+        chosen_replay(&again, s);
     } else { /* so far a replay is the same */
         ret->replay = ret->forward;
         again = w;

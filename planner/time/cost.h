@@ -138,6 +138,8 @@ void ordered_attention_backward(struct walk *w, const struct layer_shape *s);
 /* latent.c and state_space.c: kinds of mixers that no executor runs. */
 void latent_forward(struct walk *w, const struct layer_shape *s, enum mixer mixer);
 void latent_back(struct walk *w, const struct layer_shape *s, enum mixer mixer);
+/* Of sparse attention with an indexer: what that chose is saved, what it projects is made again. */
+void chosen_replay(struct walk *w, const struct layer_shape *s);
 void state_space_forward(struct walk *w, const struct layer_shape *s, enum mixer mixer);
 void state_space_back(struct walk *w, const struct layer_shape *s, enum mixer mixer);
 

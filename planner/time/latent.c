@@ -90,13 +90,22 @@ static void down_and_queries_back(struct walk *w, const struct layer_shape *s,
     move(w, 8 * s->normed * s->hidden);
 }
 
+/* Queries rotated; keys put together of what latents expand to and the key that heads share, or
+ * their gradients taken apart. */
+static void rotate(struct walk *w, const struct layer_shape *s, const struct sizes *z)
+{
+    double apart = z->heads * z->nope + z->rope;
+    move(w, 4 * s->tokens * z->query);
+    move(w, 2 * z->expanded * (apart + z->query));
+}
+
 /* Keys and values of whole sequences are expanded on every rank that has gathered their latents. */
 static void expanded_forward(struct walk *w, const struct layer_shape *s, const struct sizes *z)
 {
     double flops = 2 * s->tokens * (z->query + z->heads * z->value) * causal_keys(s->in, 0);
     down_and_queries(w, s, z);
     product(w, z->expanded, width_of(s, WIDTH_EXPANDED), z->latent, 2);
-    move(w, 4 * s->tokens * z->query + 4 * z->expanded * z->query);
+    rotate(w, s, z);
     walk_run(w, TIME_ATTENTION, 1, flops * s->machine->attention_flop);
     move(w, 4 * s->normed * s->hidden);
     product(w, s->tokens, s->hidden, z->heads * z->value, 4);
@@ -109,11 +118,23 @@ static void expanded_back(struct walk *w, const struct layer_shape *s, const str
     gradients(w, s, s->tokens, z->heads * z->value, s->hidden);
     if (s->when & WHEN_GATHER_KV)
         product(w, z->expanded, width_of(s, WIDTH_EXPANDED), z->latent, 2);
-    move(w, 4 * s->tokens * z->query + 4 * z->expanded * z->query);
+    rotate(w, s, z);
     walk_run(w, TIME_ATTENTION, 1, attention_backward * flops * s->machine->attention_back);
+    rotate(w, s, z);
     gradients(w, s, z->expanded, z->latent, width_of(s, WIDTH_EXPANDED));
     down_and_queries_back(w, s, z);
     adapters(w, s, z, z->expanded, true);
+}
+
+/* Queries, key and weights of the indexer, the first two rotated. */
+static void index_projections(struct walk *w, const struct layer_shape *s)
+{
+    const struct indexer *x = &s->in->model->indexer;
+    double query = (double)x->heads * x->dim;
+    double input = s->in->model->mla.q_rank > 0 ? s->in->model->mla.q_rank : s->hidden;
+    product(w, s->tokens, query, input, 2);
+    product(w, s->normed, x->dim + x->heads, s->hidden, 2);
+    move(w, 4 * s->tokens * (query + x->dim));
 }
 
 /* Scores of every key, a head at a time in the width of its key; then the largest are chosen from
@@ -123,12 +144,9 @@ static void index_forward(struct walk *w, const struct layer_shape *s)
 {
     const struct indexer *x = &s->in->model->indexer;
     double query = (double)x->heads * x->dim, keys = causal_keys(s->in, 0);
-    double input = s->in->model->mla.q_rank > 0 ? s->in->model->mla.q_rank : s->hidden;
-    product(w, s->tokens, query, input, 2);
-    product(w, s->normed, x->dim + x->heads, s->hidden, 2);
-    move(w, 4 * s->tokens * (query + x->dim));
+    index_projections(w, s);
     walk_run(w, TIME_ATTENTION, 1, 2 * s->tokens * query * keys * s->machine->attention_flop);
-    move(w, 8 * s->tokens * keys);
+    move(w, s->tokens * (8 * keys + 4 * x->top_k));
 }
 
 /* The indexer learns from the chosen keys alone. */
@@ -140,7 +158,8 @@ static void index_back(struct walk *w, const struct layer_shape *s)
     double input = s->in->model->mla.q_rank > 0 ? s->in->model->mla.q_rank : s->hidden;
     walk_run(w, TIME_ATTENTION, 1,
              attention_backward * 2 * s->tokens * query * keys * s->machine->attention_back);
-    move(w, 10 * s->tokens * (query + x->dim));
+    move(w, 16 * s->tokens * x->top_k); /* scores and their gradients, fp32, written and read */
+    move(w, s->tokens * (8 * query + 10 * x->dim)); /* rotated again and back; the key normed too */
     product_backward(w, s, COMPONENT_INDEXER, s->tokens, input, query);
     product_backward(w, s, COMPONENT_INDEXER, s->normed, s->hidden, x->dim + x->heads);
 }
@@ -152,12 +171,21 @@ static double sparse_flops(const struct layer_shape *s, const struct sizes *z)
     return 2 * s->tokens * z->heads * (2 * z->latent + z->rope) * keys;
 }
 
+/* The rotated part of queries goes to or comes from the absorbed ones, that of keys is beside
+ * latents.
+ */
+static void rotate_absorbed(struct walk *w, const struct layer_shape *s, const struct sizes *z)
+{
+    move(w, 4 * s->tokens * (z->heads + 1) * z->rope);
+}
+
 static void sparse_forward(struct walk *w, const struct layer_shape *s, const struct sizes *z,
                            bool own)
 {
     down_and_queries(w, s, z);
     if (own)
         index_forward(w, s);
+    rotate_absorbed(w, s, z);
     product(w, s->tokens * z->heads, z->latent, z->nope, 2);
     walk_run(w, TIME_ATTENTION, 1, sparse_flops(s, z) * s->machine->attention_flop);
     product(w, s->tokens * z->heads, z->value, z->latent, 2);
@@ -172,9 +200,13 @@ static void sparse_back(struct walk *w, const struct layer_shape *s, const struc
     product(w, s->tokens * z->heads, z->value, z->latent, 2);
     gradients(w, s, s->tokens, z->heads * z->value, s->hidden);
     gradients(w, s, s->tokens * z->heads, z->latent, z->value);
+    rotate_absorbed(w, s, z);
     product(w, s->tokens * z->heads, z->latent, z->nope, 2);
+    move(w, 4 * z->expanded * (z->latent + z->rope)); /* fp32 sums zeroed */
     walk_run(w, TIME_ATTENTION, 1,
              attention_backward * sparse_flops(s, z) * s->machine->attention_back);
+    move(w, 6 * s->tokens * (z->latent + z->rope)); /* rounded */
+    rotate_absorbed(w, s, z);
     gradients(w, s, s->tokens * z->heads, z->nope, z->latent);
     if (own)
         index_back(w, s);
@@ -198,4 +230,11 @@ void latent_back(struct walk *w, const struct layer_shape *s, enum mixer mixer)
         expanded_back(w, s, &z);
     else
         sparse_back(w, s, &z, mixer == MIXER_DSA);
+}
+
+void chosen_replay(struct walk *w, const struct layer_shape *s)
+{
+    struct sizes z = sizes_of(s);
+    sparse_forward(w, s, &z, false);
+    index_projections(w, s);
 }
