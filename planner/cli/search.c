@@ -50,7 +50,7 @@ static void derive_first(struct quest *quest)
     if (derive(&quest->subject->question, &quest->derived, &ignored) != 0)
         return;
     quest->report.derived = derived;
-    if (derived->verdict == VERDICT_FITS && !quest->options.front)
+    if (derived->verdict == VERDICT_FITS)
         quest->options.worth_seconds = derived->time.seconds * (1 + 1e-9);
 }
 

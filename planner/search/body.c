@@ -57,15 +57,14 @@ static void leanest(const struct worker *w, const struct body *body, enum shardi
 static bool widths_are_hopeless(struct worker *w, const struct body *body, const struct family *f)
 {
     static const struct bounds bounds = { estimator_state_floor, estimator_layer_seconds };
-    int first;
     struct settings settings;
     struct choices choices;
     if (w->shared->skip_nothing)
         return false;
     leanest(w, body, f->settings.sharding, &settings);
     space_complete(&w->space, &f->degrees, &settings, &choices);
-    return variants_are_hopeless(w, &body->variants, body->first, &bounds, &choices, &choices,
-                                 &first);
+    struct ladder ladder = { &body->variants, &bounds, &choices, &choices, body->first, 0, 0 };
+    return !ladder_init(w, &ladder) || ladder_is_hopeless(w, &ladder);
 }
 
 /* Shard widths where state is sharded, the widest first. */
@@ -101,6 +100,16 @@ static void bound_choices(const struct worker *w, const struct body *body, struc
     space_complete(&w->space, &degrees, &settings, ret);
 }
 
+/* Too slow whatever they hold, asked before any liveness table is made. */
+static bool layers_are_slow(struct worker *w, const struct body *body, const struct bounds *bounds,
+                            struct choices *choices)
+{
+    if (w->shared->goal == GOAL_SMALLEST)
+        return false;
+    variant_set(&body->variants, 0, &choices->primitives);
+    return worker_is_slow(w, w->shared->step_count - 1, bounds->seconds(w->estimator, choices));
+}
+
 static bool body_is_hopeless(struct worker *w, struct body *body)
 {
     static const struct bounds bounds = { estimator_body_floor, estimator_layer_seconds };
@@ -109,10 +118,11 @@ static bool body_is_hopeless(struct worker *w, struct body *body)
     if (w->shared->skip_nothing)
         return false;
     bound_choices(w, body, &choices);
-    variant_set(&body->variants, 0, &choices.primitives);
-    if (worker_is_hopeless(w, estimator_layer_seconds(w->estimator, &choices), 0))
-        return true; /* before any liveness table is made for it */
-    return variants_are_hopeless(w, &body->variants, 0, &bounds, &choices, &choices, &body->first);
+    struct ladder ladder = { &body->variants, &bounds, &choices, &choices, 0, 0, 0 };
+    if (layers_are_slow(w, body, &bounds, &choices) || !ladder_init(w, &ladder))
+        return true;
+    body->first = ladder.first;
+    return ladder_is_hopeless(w, &ladder);
 }
 
 /* Asked of its plainest family: what is illegal in it is so in all. */
@@ -184,7 +194,7 @@ static uint64_t body_layouts(const struct worker *w, const struct body *body)
     }
     for (unsigned offload = 0; offload <= offload_most(space); offload++) {
         struct variants variants;
-        variants_init(space, &choices.layout, offload, w->shared->front, &variants);
+        variants_init(space, &choices.layout, offload, &variants);
         members += (uint64_t)variants.count;
     }
     for (int s = 0; s < space->sharding.count; s++) {
@@ -210,22 +220,21 @@ static void make_plain(struct primitives *p)
 static bool context_is_hopeless(struct worker *w, const struct body *body, bool capped)
 {
     static const struct bounds bounds = { estimator_saved_floor, estimator_relaxed_seconds };
-    int first;
     struct body leanest = *body;
     struct choices plain, least;
     if (w->shared->skip_nothing)
         return false;
     bound_choices(w, body, &plain);
     make_plain(&plain.primitives);
-    variant_set(&body->variants, 0, &plain.primitives);
-    if (worker_is_hopeless(w, estimator_relaxed_seconds(w->estimator, &plain), 0))
+    if (layers_are_slow(w, body, &bounds, &plain))
         return true;
     least = plain;
     leanest.settings.capped = true;
     leanest.settings.chunks = w->space.chunks.values[w->space.chunks.count - 1];
     if (capped)
         bound_choices(w, &leanest, &least);
-    return variants_are_hopeless(w, &body->variants, 0, &bounds, &least, &plain, &first);
+    struct ladder ladder = { &body->variants, &bounds, &least, &plain, 0, 0, 0 };
+    return !ladder_init(w, &ladder) || ladder_is_hopeless(w, &ladder);
 }
 
 static void each_schedule(struct worker *w, struct body *body, const struct kinds *kinds,
@@ -252,7 +261,7 @@ static void each_body(struct worker *w, const struct degrees *degrees, const str
     const struct space *space = &w->space;
     struct choices choices;
     space_complete(space, degrees, &body.settings, &choices);
-    variants_init(space, &choices.layout, 0, w->shared->front, &body.variants);
+    variants_init(space, &choices.layout, 0, &body.variants);
     for (int l = 0; l < kinds->linear.count; l++)
         for (int x = 0; x < kinds->context.count; x++) {
             body.settings = kinds->schedules[0];

@@ -10,50 +10,6 @@
  */
 #include "planner/search/family.h"
 
-/* The first variant whose floor is of interest. */
-static int first_variant(struct worker *w, const struct variants *v, int from,
-                         const struct bounds *bounds, struct choices *least)
-{
-    const uint64_t most = worker_most_bytes(w);
-    int low = from - 1, high = v->count;
-    while (high - low > 1) {
-        int middle = low + (high - low) / 2;
-        variant_set(v, middle, &least->primitives);
-        if (bounds->floor(w->estimator, least) > most)
-            low = middle;
-        else
-            high = middle;
-    }
-    return high;
-}
-
-static bool variant_is_hopeless(struct worker *w, const struct variants *v, int fast, int lean,
-                                const struct bounds *bounds, struct choices *least,
-                                struct choices *fastest)
-{
-    variant_set(v, lean, &least->primitives);
-    uint64_t floor = bounds->floor(w->estimator, least);
-    variant_set(v, fast, &fastest->primitives);
-    return worker_is_hopeless(w, bounds->seconds(w->estimator, fastest), floor);
-}
-
-/* For a front one after another: what is fast of one and lean of another is no layout. */
-bool variants_are_hopeless(struct worker *w, const struct variants *v, int from,
-                           const struct bounds *bounds, struct choices *least,
-                           struct choices *fastest, int *ret_first)
-{
-    int first = first_variant(w, v, from, bounds, least), last = v->count - 1;
-    *ret_first = first;
-    if (first == v->count)
-        return true;
-    if (!w->shared->front)
-        return variant_is_hopeless(w, v, first, last, bounds, least, fastest);
-    for (int i = first; i <= last; i++)
-        if (!variant_is_hopeless(w, v, i, i, bounds, least, fastest))
-            return false;
-    return true;
-}
-
 struct knob family_tiles(const struct space *space, const struct layout *l, enum loss loss)
 {
     static const int sizes[] = { 4096, 2048, 1024, LOSS_TILE_TOKENS };
@@ -89,82 +45,81 @@ static void set_member(const struct worker *w, struct family *f, int tile, int l
     variant_set(&f->variants, variant, p);
 }
 
-static double seconds_of_choices(struct estimator *e, const struct choices *choices)
+static double seconds_of(struct estimator *e, const struct choices *choices)
 {
     struct step_time time;
     estimator_time(e, choices, &time);
     return time.seconds;
 }
 
-static double seconds_of(struct worker *w, const struct choices *choices)
+static const struct bounds member_bounds = { estimator_floor, seconds_of };
+
+/* The step of fewest bytes that a variant may be on. */
+static int step_of(struct worker *w, const struct ladder *ladder, int variant)
 {
-    return seconds_of_choices(w->estimator, choices);
+    if (w->shared->step_count == 1)
+        return 0;
+    variant_set(ladder->variants, variant, &ladder->least->primitives);
+    return worker_step(w, estimator_floor(w->estimator, ladder->least));
 }
 
-/* Whether one that is as wanted leaves nothing to ask of those that recompute more. */
-static bool first_is_best(const struct worker *w)
+/* Of one tile and level, those that recompute the least, which are the fastest, first. What is too
+ * slow for the steps that a variant may be on is so of all up to the first that may be on a step of
+ * fewer bytes; of the first that is on all steps the rest is no better. */
+static void search_variants(struct worker *w, struct family *f, const struct ladder *ladder,
+                            int tile, int level)
 {
-    const struct shared_search *shared = w->shared;
-    return !shared->skip_nothing && !shared->front && shared->goal != GOAL_SMALLEST;
+    int variant = ladder->first;
+    while (variant < f->variants.count) {
+        int step = step_of(w, ladder, variant);
+        set_member(w, f, tile, level, variant);
+        w->member++;
+        double seconds = worker_seconds(w, &f->choices);
+        if (worker_is_slow(w, step, seconds)) {
+            if (step >= ladder->last_step)
+                return;
+            variant = ladder_first_on(w, ladder, step + 1, variant + 1);
+        } else if (worker_judge(w, &f->choices, seconds) && !w->shared->skip_nothing) {
+            return;
+        } else {
+            variant++;
+        }
+    }
 }
 
-/* False when nothing that recomputes more is of interest. */
-static bool look(struct worker *w, struct family *f)
-{
-    uint64_t floor = w->shared->front && !w->shared->skip_nothing
-                         ? estimator_floor(w->estimator, &f->choices)
-                         : 0;
-    w->member++;
-    if (worker_is_hopeless(w, 0, floor))
-        return true;
-    double seconds = seconds_of(w, &f->choices);
-    if (worker_is_hopeless(w, seconds, floor))
-        return !first_is_best(w);
-    return !worker_judge(w, &f->choices, seconds, NULL) || !first_is_best(w);
-}
-
-/* The fastest first. */
-static void search_members(struct worker *w, struct family *f, int first)
+static void search_members(struct worker *w, struct family *f, const struct ladder *ladder)
 {
     for (int tile = 0; tile < f->tiles.count; tile++)
         for (int level = 0; level < f->levels.count; level++)
-            for (int v = first; v < f->variants.count; v++) {
-                set_member(w, f, tile, level, v);
-                if (!look(w, f))
-                    break;
-            }
+            search_variants(w, f, ladder, tile, level);
 }
 
 /* Where the smallest is sought: the leanest first. A larger tile, and whatever runs ahead, holds no
  * less, so that what exceeds the best without them does with them. */
-static void search_lean_members(struct worker *w, struct family *f, int first)
+static void search_lean_members(struct worker *w, struct family *f)
 {
     const int leanest = f->levels.count - 1;
-    for (int v = f->variants.count - 1; v >= first; v--)
+    for (int v = f->variants.count - 1; v >= 0; v--)
         for (int tile = f->tiles.count - 1; tile >= 0; tile--) {
-            uint64_t bytes = 0, least = 0;
-            for (int level = leanest; level >= 0 && !worker_is_hopeless(w, 0, least); level--) {
+            uint64_t least = 0;
+            for (int level = leanest; level >= 0 && worker_step(w, least) >= 0; level--) {
                 set_member(w, f, tile, level, v);
                 w->member++;
-                (void)worker_judge(w, &f->choices, seconds_of(w, &f->choices), &bytes);
+                uint64_t bytes = worker_weigh(w, &f->choices);
                 least = level == leanest ? bytes : least;
             }
-            if (worker_is_hopeless(w, 0, least))
+            if (worker_step(w, least) < 0)
                 break;
         }
 }
 
 /* Of the largest tiles, whatever runs ahead. */
-static bool family_is_hopeless(struct worker *w, struct family *f, int *ret_first)
+static bool family_is_slow(struct worker *w, struct family *f, const struct ladder *ladder)
 {
-    static const struct bounds bounds = { estimator_floor, seconds_of_choices };
-    struct choices least = f->choices;
     for (int level = 0; level < f->levels.count; level++) {
         set_member(w, f, 0, level, 0);
-        if (!variants_are_hopeless(w, &f->variants, 0, &bounds, &least, &f->choices, ret_first))
+        if (!ladder_is_hopeless(w, ladder))
             return false;
-        if (*ret_first == f->variants.count)
-            return true;
     }
     return true;
 }
@@ -174,7 +129,7 @@ static bool open_family(struct worker *w, struct family *f)
 {
     const struct space *space = &w->space;
     space_complete(space, &f->degrees, &f->settings, &f->choices);
-    variants_init(space, &f->choices.layout, f->settings.offload, w->shared->front, &f->variants);
+    variants_init(space, &f->choices.layout, f->settings.offload, &f->variants);
     f->tiles = family_tiles(space, &f->choices.layout, f->settings.loss);
     f->levels = family_levels(space, f->settings.sharding);
     if (f->variants.count == 0)
@@ -185,23 +140,22 @@ static bool open_family(struct worker *w, struct family *f)
 
 void family_search(struct worker *w, struct family *f)
 {
-    int first = 0;
+    struct choices least;
     if (!open_family(w, f))
         return;
-    uint64_t floor = w->shared->skip_nothing ? 0 : estimator_floor(w->estimator, &f->choices);
-    if (worker_is_hopeless(w, 0, floor) || !space_is_legal(&w->space, &f->choices))
+    least = f->choices;
+    struct ladder ladder = { &f->variants, &member_bounds, &least, &f->choices, 0, 0, 0 };
+    if (!ladder_init(w, &ladder) || !space_is_legal(&w->space, &f->choices))
         return;
     w->legal += (uint64_t)f->variants.count * (uint64_t)f->tiles.count * (uint64_t)f->levels.count;
-    if (!w->shared->skip_nothing && family_is_hopeless(w, f, &first))
-        return;
-    if (w->shared->goal == GOAL_SMALLEST && !w->shared->front)
-        search_lean_members(w, f, first);
-    else
-        search_members(w, f, first);
+    if (w->shared->goal == GOAL_SMALLEST)
+        search_lean_members(w, f);
+    else if (!family_is_slow(w, f, &ladder))
+        search_members(w, f, &ladder);
 }
 
 void family_probe(struct worker *w, struct family *f)
 {
     if (open_family(w, f) && space_is_legal(&w->space, &f->choices))
-        (void)worker_judge(w, &f->choices, seconds_of(w, &f->choices), NULL);
+        (void)worker_weigh(w, &f->choices);
 }

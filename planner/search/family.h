@@ -4,7 +4,6 @@
 #define RANKFIT_PLANNER_SEARCH_FAMILY_H
 
 #include "planner/estimate/estimator.h"
-#include "planner/search/front.h"
 #include "planner/search/search.h"
 #include "planner/search/space.h"
 #include "planner/search/variant.h"
@@ -20,11 +19,26 @@ struct score {
     uint64_t unit, member;
 };
 
-/* What workers share. `bound` is the smallest first score of any, as the bits of a double. */
+struct found {
+    bool any;
+    struct score score;
+    struct choices choices;
+};
+
+/* The fastest layout whose upper estimate is at most `bytes`. `bound`: no more seconds are of
+ * interest, as the bits of a double. */
+struct step {
+    uint64_t bytes;
+    _Atomic uint64_t bound;
+};
+
+/* What workers share. Steps from most bytes to least, so that bounds rise: one, or those of a
+ * front. Where the smallest is sought there is one, whose bound is of bytes. */
 struct shared_search {
     enum goal goal;
-    bool front, skip_nothing;
-    _Atomic uint64_t bound;
+    bool skip_nothing;
+    int step_count;
+    struct step steps[FRONT_MAX];
 };
 
 struct worker {
@@ -32,24 +46,28 @@ struct worker {
     struct space space;
     struct estimator *estimator;
     uint64_t unit, member;
-    bool any;
-    struct score best_score;
-    struct choices best;
-    struct front front;
+    struct found found[FRONT_MAX]; /* of each step */
     uint64_t layouts, legal, judged;
 };
 
 /* worker.c */
 int worker_init(struct worker *worker, const struct space *space, struct shared_search *shared);
 void worker_done(struct worker *worker);
-bool score_better(const struct score *a, const struct score *b);
+void found_take(struct found *found, const struct found *other);
+void step_set(struct step *step, uint64_t bytes, double bound);
+/* A floor of more bytes is not on a step, nor on those of fewer bytes. */
+uint64_t worker_most_bytes(const struct worker *worker, int step);
+/* The step of fewest bytes that something of `bytes` or more may be on; -1: none. */
+int worker_step(const struct worker *worker, uint64_t bytes);
+/* Whether so many seconds are of no interest on a step, nor on those of more bytes. */
+bool worker_is_slow(const struct worker *worker, int step, double seconds);
 /* Whether nothing that takes `seconds` and `bytes`, or more of both, is of interest. */
 bool worker_is_hopeless(const struct worker *worker, double seconds, uint64_t bytes);
-/* A peak above this is of no interest. */
-uint64_t worker_most_bytes(const struct worker *worker);
-/* Judges one layout; true when it is as wanted. *ret_bytes, where given: its upper estimate. */
-bool worker_judge(struct worker *worker, const struct choices *choices, double seconds,
-                  uint64_t *ret_bytes);
+double worker_seconds(struct worker *worker, const struct choices *choices);
+/* Judges one layout; true when it is on the last step, and so on all. */
+bool worker_judge(struct worker *worker, const struct choices *choices, double seconds);
+/* The same where the smallest is sought; returns its upper estimate. */
+uint64_t worker_weigh(struct worker *worker, const struct choices *choices);
 
 /* body.c - everything of one factorization: tp, pp, cp, ep, etp are given. */
 void worker_search(struct worker *worker, uint64_t unit, const struct degrees *degrees);
@@ -78,10 +96,21 @@ struct bounds {
     uint64_t (*floor)(struct estimator *estimator, const struct choices *choices);
     double (*seconds)(struct estimator *estimator, const struct choices *choices);
 };
-/* Whether no variant from `from` on is of interest; *ret_first: the first whose floor is. Floors
- * fall from variant to variant, seconds rise; of `least` and `fastest`, which may be the same. */
-bool variants_are_hopeless(struct worker *worker, const struct variants *variants, int from,
-                           const struct bounds *bounds, struct choices *least,
-                           struct choices *fastest, int *ret_first);
+/* Variants from `from` on, whose floors fall from one to the next and whose seconds rise; floors
+ * are those of `least`, seconds of `fastest`, which may be the same. first: the first whose floor
+ * is of interest; last_step: the last on which the leanest may be. */
+struct ladder {
+    const struct variants *variants;
+    const struct bounds *bounds;
+    struct choices *least, *fastest;
+    int from, first, last_step;
+};
+/* ladder.c. False when none is of interest for its bytes. */
+bool ladder_init(struct worker *worker, struct ladder *ladder);
+/* Whether none is for its seconds and bytes. */
+bool ladder_is_hopeless(struct worker *worker, const struct ladder *ladder);
+/* Of the variants from `from` on the first whose floor may be on a step, where that of the last is.
+ */
+int ladder_first_on(struct worker *worker, const struct ladder *ladder, int step, int from);
 
 #endif

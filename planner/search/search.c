@@ -27,6 +27,10 @@ struct search {
     _Atomic size_t next;
     int workers;
     struct worker worker[THREADS_MAX];
+    struct found fastest, smallest;
+    int front_count;
+    struct found front[FRONT_MAX]; /* the fastest first; those of a step on which there is nothing
+                                      are not `any` */
 };
 
 static double now_seconds(void)
@@ -119,55 +123,90 @@ static void run_workers(struct search *search, const struct search_options *opti
             (void)pthread_join(threads[i], NULL);
 }
 
-static void set_bound(struct search *search, double bound)
+/* The whole space once; what the workers found before is forgotten. ret: what they find on each
+ * step. */
+static void run_steps(struct search *search, const struct search_options *options,
+                      struct found *ret)
 {
-    uint64_t bits;
-    memcpy(&bits, &bound, sizeof bits);
-    atomic_store(&search->shared.bound, bits);
-}
-
-/* The whole space once, for one goal; what the workers found before is forgotten. */
-static void run_goal(struct search *search, const struct search_options *options, enum goal goal,
-                     double bound)
-{
-    search->shared.goal = goal;
-    set_bound(search, bound);
+    struct shared_search *shared = &search->shared;
     for (int i = 0; i < search->workers; i++) {
         struct worker *worker = &search->worker[i];
-        worker->any = false;
+        memset(worker->found, 0, sizeof worker->found);
         worker->layouts = worker->legal = 0;
-        worker->front.count = 0;
     }
-    if (goal == GOAL_SMALLEST && !search->shared.skip_nothing && !search->shared.front)
+    if (shared->goal == GOAL_SMALLEST && !shared->skip_nothing)
         for (size_t unit = 0; unit < search->units.count; unit++)
             worker_probe(&search->worker[0], unit, &search->units.items[unit]);
     run_workers(search, options);
+    for (int i = 0; i < search->workers; i++)
+        for (int step = 0; step < shared->step_count; step++)
+            found_take(&ret[step], &search->worker[i].found[step]);
 }
 
-static const struct worker *best_worker(const struct search *search)
+/* One goal for the limit of the question; only less than `bound` is of interest. */
+static void run_goal(struct search *search, const struct search_options *options, enum goal goal,
+                     double bound, struct found *ret)
 {
-    const struct worker *best = NULL;
-    for (int i = 0; i < search->workers; i++) {
-        const struct worker *worker = &search->worker[i];
-        if (worker->any && (!best || score_better(&worker->best_score, &best->best_score)))
-            best = worker;
-    }
-    return best;
+    struct shared_search *shared = &search->shared;
+    shared->goal = goal;
+    shared->step_count = 1;
+    step_set(&shared->steps[0], goal == GOAL_FITS ? search->space.limit_bytes : UINT64_MAX, bound);
+    run_steps(search, options, ret);
 }
 
-/* What fits; else what fits by the point estimate; else the smallest. */
+static const double no_bound = 1e300;
+
+/* What is fastest of what fits, or else of what fits by the point estimate. */
+static void find_fastest(struct search *search, const struct search_options *options)
+{
+    double worth = options->worth_seconds > 0 ? options->worth_seconds : no_bound;
+    run_goal(search, options, GOAL_FITS, worth, &search->fastest);
+    if (!search->fastest.any && !options->fits_only)
+        run_goal(search, options, GOAL_TIGHT, no_bound, &search->fastest);
+}
+
+/* The smallest as a point of a front: seconds first. */
+static struct found as_point(const struct found *smallest)
+{
+    struct found ret = *smallest;
+    ret.score.first = smallest->score.second;
+    ret.score.second = smallest->score.first;
+    return ret;
+}
+
+/* From the fastest to the smallest at even steps of bytes the fastest layout on each: nothing beats
+ * it in both. What the two ends are is known. */
+static void find_front(struct search *search, const struct search_options *options)
+{
+    struct shared_search *shared = &search->shared;
+    const struct found last = as_point(&search->smallest), *first = &search->fastest;
+    uint64_t most = (uint64_t)first->score.second, least = (uint64_t)last.score.second;
+    search->front[0] = *first;
+    search->front_count = FRONT_MAX;
+    if (!first->any || most <= least) {
+        search->front[0] = first->any ? *first : last;
+        search->front_count = 1;
+        return;
+    }
+    shared->step_count = FRONT_MAX - 2;
+    for (int i = 1; i < FRONT_MAX - 1; i++)
+        step_set(&shared->steps[i - 1], most - (most - least) * (uint64_t)i / (FRONT_MAX - 1),
+                 shared->goal == GOAL_FITS ? last.score.first : no_bound);
+    run_steps(search, options, search->front + 1);
+    search->front[FRONT_MAX - 1] = last;
+}
+
 static void run_goals(struct search *search, const struct search_options *options)
 {
-    const double none = 1e300;
     bool headroom = options->objective == OBJECTIVE_HEADROOM;
-    double worth = options->worth_seconds > 0 ? options->worth_seconds : none;
-
-    if (!headroom)
-        run_goal(search, options, GOAL_FITS, worth);
-    if (!headroom && !best_worker(search) && !options->fits_only)
-        run_goal(search, options, GOAL_TIGHT, none);
-    if ((headroom || !best_worker(search)) && !options->fits_only)
-        run_goal(search, options, GOAL_SMALLEST, none);
+    if (!headroom || options->front)
+        find_fastest(search, options);
+    enum goal goal = search->shared.goal;
+    if (headroom || options->front || (!search->fastest.any && !options->fits_only))
+        run_goal(search, options, GOAL_SMALLEST, no_bound, &search->smallest);
+    search->shared.goal = goal;
+    if (options->front && search->smallest.any)
+        find_front(search, options);
 }
 
 /* The whole answer of a layout, by the budgets themselves. */
@@ -181,53 +220,34 @@ static void candidate_of(const struct space *space, const struct choices *choice
     ret->verdict = space_verdict(space, &ret->worst);
 }
 
-/* Points from the fastest to the leanest, those between at even steps of bytes. */
-static void take_front(const struct space *space, const struct front *front,
-                       struct search_result *ret)
+/* Each point once. */
+static void take_front(const struct search *search, struct search_result *ret)
 {
-    int last = -1;
-    for (int i = 0; i < FRONT_MAX && front->count > 0; i++) {
-        uint64_t most = front->points[0].bytes, least = front->points[front->count - 1].bytes;
-        uint64_t wanted = most - (most - least) * (uint64_t)i / (FRONT_MAX - 1);
-        int at = last + 1 < front->count ? last + 1 : front->count - 1;
-        while (at < front->count - 1 && front->points[at].bytes > wanted)
-            at++;
-        if (at == last)
-            break;
-        last = at;
-        candidate_of(space, &front->points[at].choices, &ret->front[ret->front_count++]);
+    const struct found *last = NULL;
+    for (int i = 0; i < search->front_count; i++) {
+        const struct found *found = &search->front[i];
+        if (!found->any || (last && found->score.second >= last->score.second))
+            continue;
+        candidate_of(&search->space, &found->choices, &ret->front[ret->front_count++]);
+        last = found;
     }
 }
 
-static int take_fronts(struct search *search, struct search_result *ret)
+static void collect(const struct search *search, const struct search_options *options,
+                    struct search_result *ret)
 {
-    struct front all;
-    if (front_init(&all))
-        return -1;
-    for (int i = 0; i < search->workers; i++)
-        for (int p = 0; p < search->worker[i].front.count; p++) {
-            const struct front_point *point = &search->worker[i].front.points[p];
-            front_add(&all, point->unit, point->seconds, point->bytes, &point->choices);
-        }
-    take_front(&search->space, &all, ret);
-    front_done(&all);
-    return 0;
-}
-
-static int collect(struct search *search, const struct search_options *options,
-                   struct search_result *ret)
-{
-    const struct worker *best = best_worker(search);
+    bool smallest = options->objective == OBJECTIVE_HEADROOM || !search->fastest.any;
+    const struct found *best = smallest ? &search->smallest : &search->fastest;
     for (int i = 0; i < search->workers; i++) {
         ret->layouts += search->worker[i].layouts;
         ret->legal += search->worker[i].legal;
         ret->judged += search->worker[i].judged;
     }
-    ret->any = best != NULL;
+    ret->any = best->any;
     ret->gpus = search->space.q->gpus;
-    if (best)
-        candidate_of(&search->space, &best->best, &ret->best);
-    return options->front ? take_fronts(search, ret) : 0;
+    if (best->any)
+        candidate_of(&search->space, &best->choices, &ret->best);
+    take_front(search, ret);
 }
 
 static int search_init(struct search *search, const struct question *q,
@@ -236,7 +256,6 @@ static int search_init(struct search *search, const struct question *q,
     struct degrees degrees;
     space_init(&search->space, q);
     space_open(&search->space, options->everything);
-    search->shared.front = options->front;
     search->shared.skip_nothing = options->skip_nothing;
     degrees = space_fixed_degrees(&search->space);
     add_units(search, DEGREE_TP, &degrees);
@@ -267,7 +286,8 @@ int search_run(const struct question *q, const struct search_options *options,
     memset(ret, 0, sizeof *ret);
     if (search && search_init(search, q, options) == 0) {
         run_goals(search, options);
-        rc = collect(search, options, ret);
+        collect(search, options, ret);
+        rc = 0;
     }
     if (search)
         search_done(search);

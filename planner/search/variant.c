@@ -1,14 +1,10 @@
 #include "planner/search/variant.h"
 
-#include <string.h>
-
-enum { COARSE_STEPS = 8 };
-
-void variants_init(const struct space *space, const struct layout *l, unsigned offload, bool coarse,
+void variants_init(const struct space *space, const struct layout *l, unsigned offload,
                    struct variants *ret)
 {
     bool full = false;
-    *ret = (struct variants){ .step = 1, .fixed_layers = space->base.recompute_layers };
+    *ret = (struct variants){ .fixed_layers = space->base.recompute_layers };
     for (int i = 0; i < space->recompute.count; i++) {
         enum recompute kind = (enum recompute)space->recompute.values[i];
         full |= kind == RECOMPUTE_FULL;
@@ -22,15 +18,12 @@ void variants_init(const struct space *space, const struct layout *l, unsigned o
     if (full && (offload & OFFLOAD_CHECKPOINTS))
         ret->keeps = false; /* none keeps no checkpoints */
     ret->all_first = full && !space->open_recompute_layers;
-    if (coarse && ret->layers > COARSE_STEPS)
-        ret->step = (ret->layers + COARSE_STEPS - 1) / COARSE_STEPS;
-    int steps = (ret->layers + ret->step - 1) / ret->step;
-    ret->count = ret->keeps + (!full ? 0 : ret->all_first ? 1 : steps);
+    ret->count = ret->keeps + (!full ? 0 : ret->all_first ? 1 : ret->layers);
 }
 
 void variant_set(const struct variants *v, int index, struct primitives *ret)
 {
-    int recomputed = (index + (v->keeps ? 0 : 1)) * v->step;
+    int recomputed = index + (v->keeps ? 0 : 1);
     bool counted = recomputed > 0 && !v->all_first && recomputed < v->layers;
     ret->recompute = recomputed == 0 ? v->kept : RECOMPUTE_FULL;
     ret->recompute_layers = counted ? recomputed : v->fixed_layers;

@@ -6,7 +6,7 @@
 #include "planner/search/space.h"
 
 struct variants {
-    int count, step;
+    int count;
     bool keeps;          /* the first of them recomputes nothing */
     bool all_first;      /* under full recompute: as fixed, or all layers */
     int layers;          /* of the largest stage */
@@ -14,9 +14,9 @@ struct variants {
     int fixed_layers;    /* what recompute_layers is where no number is wanted */
 };
 
-/* coarse: every eighth of the layers only. Offloaded checkpoints exist under recompute alone. */
+/* Offloaded checkpoints exist under recompute alone. */
 void variants_init(const struct space *space, const struct layout *layout, unsigned offload,
-                   bool coarse, struct variants *ret);
+                   struct variants *ret);
 void variant_set(const struct variants *variants, int index, struct primitives *ret);
 
 #endif

@@ -10,18 +10,15 @@ int worker_init(struct worker *worker, const struct space *space, struct shared_
     worker->shared = shared;
     worker->space = *space;
     worker->estimator = estimator_open(&facts);
-    if (!worker->estimator || (shared->front && front_init(&worker->front)))
-        return -1;
-    return 0;
+    return worker->estimator ? 0 : -1;
 }
 
 void worker_done(struct worker *worker)
 {
     estimator_close(worker->estimator);
-    front_done(&worker->front);
 }
 
-bool score_better(const struct score *a, const struct score *b)
+static bool score_better(const struct score *a, const struct score *b)
 {
     if (a->first < b->first || a->first > b->first)
         return a->first < b->first;
@@ -30,46 +27,79 @@ bool score_better(const struct score *a, const struct score *b)
     return a->unit != b->unit ? a->unit < b->unit : a->member < b->member;
 }
 
-static double bound_of(const struct worker *w)
+void found_take(struct found *found, const struct found *other)
 {
-    uint64_t bits = atomic_load_explicit(&w->shared->bound, memory_order_relaxed);
+    if (other->any && (!found->any || score_better(&other->score, &found->score)))
+        *found = *other;
+}
+
+void step_set(struct step *step, uint64_t bytes, double bound)
+{
+    uint64_t bits;
+    memcpy(&bits, &bound, sizeof bits);
+    step->bytes = bytes;
+    atomic_store(&step->bound, bits);
+}
+
+static double bound_of(const struct step *step)
+{
+    uint64_t bits = atomic_load_explicit(&step->bound, memory_order_relaxed);
     double bound;
     memcpy(&bound, &bits, sizeof bound);
     return bound;
 }
 
 /* Scores are positive, so that their bits are ordered as they are. */
-static void lower_bound(struct worker *w, double first)
+static void lower_bound(struct step *step, double first)
 {
-    uint64_t bits, now = atomic_load_explicit(&w->shared->bound, memory_order_relaxed);
+    uint64_t bits, now = atomic_load_explicit(&step->bound, memory_order_relaxed);
     memcpy(&bits, &first, sizeof bits);
-    while (bits < now &&
-           !atomic_compare_exchange_weak_explicit(&w->shared->bound, &now, bits,
-                                                  memory_order_relaxed, memory_order_relaxed))
+    while (bits < now && !atomic_compare_exchange_weak_explicit(
+                             &step->bound, &now, bits, memory_order_relaxed, memory_order_relaxed))
         continue;
+}
+
+/* A floor bounds the point estimate too, which is what is tight by. */
+uint64_t worker_most_bytes(const struct worker *w, int step)
+{
+    const struct shared_search *shared = w->shared;
+    uint64_t bytes = shared->steps[step].bytes;
+    double bound;
+    if (shared->skip_nothing)
+        return UINT64_MAX;
+    switch (shared->goal) {
+    case GOAL_FITS:
+        break;
+    case GOAL_TIGHT:
+        return bytes < w->space.limit_bytes ? bytes : w->space.limit_bytes;
+    case GOAL_SMALLEST:
+        bound = bound_of(&shared->steps[step]);
+        return bound < 1e19 ? (uint64_t)bound : UINT64_MAX;
+    }
+    return bytes;
+}
+
+int worker_step(const struct worker *w, uint64_t bytes)
+{
+    int step = w->shared->step_count - 1;
+    while (step >= 0 && bytes > worker_most_bytes(w, step))
+        step--;
+    return step;
+}
+
+/* Bounds are sums in another order than the seconds of a layout: equal up to rounding. */
+bool worker_is_slow(const struct worker *w, int step, double seconds)
+{
+    const struct shared_search *shared = w->shared;
+    if (shared->skip_nothing || shared->goal == GOAL_SMALLEST)
+        return false;
+    return seconds * (1 - 1e-12) > bound_of(&shared->steps[step]);
 }
 
 bool worker_is_hopeless(const struct worker *w, double seconds, uint64_t bytes)
 {
-    const struct shared_search *shared = w->shared;
-    if (shared->skip_nothing)
-        return false;
-    if (bytes > worker_most_bytes(w))
-        return true;
-    if (shared->front)
-        return front_covers(&w->front, seconds, bytes);
-    return shared->goal != GOAL_SMALLEST && seconds > bound_of(w);
-}
-
-uint64_t worker_most_bytes(const struct worker *w)
-{
-    double bound;
-    if (w->shared->goal != GOAL_SMALLEST)
-        return w->space.limit_bytes;
-    if (w->shared->front)
-        return UINT64_MAX;
-    bound = bound_of(w);
-    return bound < 1e19 ? (uint64_t)bound : UINT64_MAX;
+    int step = worker_step(w, bytes);
+    return step < 0 || worker_is_slow(w, step, seconds);
 }
 
 static bool is_wanted(const struct worker *w, const struct peaks *peaks)
@@ -88,28 +118,45 @@ static bool is_wanted(const struct worker *w, const struct peaks *peaks)
     return true;
 }
 
-bool worker_judge(struct worker *w, const struct choices *choices, double seconds,
-                  uint64_t *ret_bytes)
+static void take(struct worker *w, int step, struct score score, const struct choices *choices)
 {
+    struct found *found = &w->found[step];
+    score.unit = w->unit;
+    score.member = w->member;
+    if (found->any && !score_better(&score, &found->score))
+        return;
+    *found = (struct found){ true, score, *choices };
+    lower_bound(&w->shared->steps[step], score.first);
+}
+
+double worker_seconds(struct worker *w, const struct choices *choices)
+{
+    struct step_time time;
+    estimator_time(w->estimator, choices, &time);
+    return time.seconds;
+}
+
+bool worker_judge(struct worker *w, const struct choices *choices, double seconds)
+{
+    const struct shared_search *shared = w->shared;
     struct peaks peaks;
-    struct score score = { .unit = w->unit, .member = w->member };
+    int step = 0;
     w->judged++;
     estimator_peaks(w->estimator, choices, &peaks);
-    if (ret_bytes)
-        *ret_bytes = peaks.peak_upper_bytes;
     if (!is_wanted(w, &peaks))
         return false;
-    double bytes = (double)peaks.peak_upper_bytes;
-    bool smallest = w->shared->goal == GOAL_SMALLEST;
-    score.first = smallest ? bytes : seconds;
-    score.second = smallest ? seconds : bytes;
-    if (w->shared->front)
-        front_add(&w->front, w->unit, seconds, peaks.peak_upper_bytes, choices);
-    if (w->any && !score_better(&score, &w->best_score))
-        return true;
-    w->any = true;
-    w->best_score = score;
-    w->best = *choices;
-    lower_bound(w, score.first);
-    return true;
+    for (; step < shared->step_count && peaks.peak_upper_bytes <= shared->steps[step].bytes; step++)
+        take(w, step, (struct score){ seconds, (double)peaks.peak_upper_bytes, 0, 0 }, choices);
+    return step == shared->step_count;
+}
+
+uint64_t worker_weigh(struct worker *w, const struct choices *choices)
+{
+    struct peaks peaks;
+    w->judged++;
+    estimator_peaks(w->estimator, choices, &peaks);
+    uint64_t bytes = peaks.peak_upper_bytes;
+    if (is_wanted(w, &peaks) && bytes <= worker_most_bytes(w, 0))
+        take(w, 0, (struct score){ (double)bytes, worker_seconds(w, choices), 0, 0 }, choices);
+    return bytes;
 }

@@ -3,7 +3,15 @@
 #include "test_derive_fixture.h"
 #include "tests/support/near.h"
 
-/* Counts everything it looks at and keeps the fastest that fits and the smallest. */
+enum { POINTS = 4096 };
+
+/* What no other layout that fits beats in both. */
+struct point {
+    double seconds;
+    uint64_t bytes;
+};
+
+/* Counts everything it looks at and keeps the fastest that fits, the smallest and the front. */
 struct plain {
     const struct ask *ask;
     uint64_t limit;
@@ -12,7 +20,28 @@ struct plain {
     double smallest_seconds;
     long fitting, looked;
     bool everything;
+    int points;
+    struct point front[POINTS]; /* in no order */
 };
+
+static bool beats(const struct point *a, const struct point *b)
+{
+    return a->seconds <= b->seconds && a->bytes <= b->bytes;
+}
+
+static void add_point(struct plain *plain, struct point point)
+{
+    int kept = 0;
+    for (int i = 0; i < plain->points; i++)
+        if (beats(&plain->front[i], &point))
+            return;
+    for (int i = 0; i < plain->points; i++)
+        if (!beats(&point, &plain->front[i]))
+            plain->front[kept++] = plain->front[i];
+    assert_true(kept < POINTS);
+    plain->front[kept++] = point;
+    plain->points = kept;
+}
 
 static void look(struct plain *plain, const struct choices *choices)
 {
@@ -49,6 +78,7 @@ static void look(struct plain *plain, const struct choices *choices)
     if (worst.peak_upper_bytes > plain->limit)
         return;
     plain->fitting++;
+    add_point(plain, (struct point){ time.seconds, worst.peak_upper_bytes });
     if (time.seconds < plain->seconds)
         plain->seconds = time.seconds;
 }
@@ -216,7 +246,7 @@ static void look_at_all(struct plain *plain)
     plain->limit = question_limit_bytes(&plain->ask->q);
     plain->seconds = plain->smallest_seconds = 1e300;
     plain->smallest = UINT64_MAX;
-    plain->fitting = plain->looked = 0;
+    plain->fitting = plain->looked = plain->points = 0;
     for (int tp = 1; tp <= gpus; tp++)
         for (int pp = 1; pp <= gpus / tp; pp++)
             for (int cp = 1; cp <= gpus / tp / pp; cp++)
@@ -244,10 +274,49 @@ static void search_both(const struct ask *ask, struct search_options options,
     assert_memory_equal(&ret->best.choices, &whole.best.choices, sizeof whole.best.choices);
 }
 
+static const struct point *fastest_of(const struct plain *plain, uint64_t bytes)
+{
+    const struct point *fastest = NULL;
+    for (int i = 0; i < plain->points; i++)
+        if (plain->front[i].bytes <= bytes &&
+            (!fastest || plain->front[i].seconds < fastest->seconds))
+            fastest = &plain->front[i];
+    return fastest;
+}
+
+/* Every member: between the ends, at fifteen even steps of bytes, the fastest that needs no more.
+ */
+static void compare_front(const struct ask *ask, const struct plain *plain)
+{
+    static struct search_result result;
+    const struct search_options options = { .threads = 2,
+                                            .everything = plain->everything,
+                                            .front = true };
+    const struct point *last = NULL;
+    struct diag_list errors = { 0 };
+    int members = 0;
+    uint64_t most = fastest_of(plain, UINT64_MAX)->bytes, least = plain->smallest;
+    assert_int_equal(search_run(&ask->q, &options, &result, &errors), 0);
+    for (uint64_t i = 0; i <= 15; i++) {
+        const struct point *point = fastest_of(plain, most - (most - least) * i / 15);
+        if (point == last)
+            continue;
+        assert_true(members < result.front_count);
+        const struct candidate *member = &result.front[members++];
+        assert_near(member->time.seconds, point->seconds, 1e-9, "s");
+        assert_int_equal(member->worst.peak_upper_bytes, point->bytes);
+        last = point;
+    }
+    assert_int_equal(members, result.front_count);
+    assert_true(members > 1);
+}
+
 static void compare(const struct ask *ask, bool everything)
 {
     static struct search_result result;
-    struct plain plain = { .ask = ask, .everything = everything };
+    static struct plain plain;
+    plain.ask = ask;
+    plain.everything = everything;
     struct search_options options = { .everything = everything };
     const struct candidate *best = &result.best;
 
@@ -266,6 +335,8 @@ static void compare(const struct ask *ask, bool everything)
     search_both(ask, options, &result);
     assert_int_equal(best->worst.peak_upper_bytes, plain.smallest);
     assert_near(best->time.seconds, plain.smallest_seconds, 1e-9, "s");
+    if (plain.fitting > 0)
+        compare_front(ask, &plain);
 }
 
 /* From too little memory, in GiB, to enough. */
@@ -343,7 +414,9 @@ static void objectives_over_worlds_are_those_of_brute_force(void **state)
     ask.hardware.memory_bytes = UINT64_C(4) << 30;
     ask_memory_changed(&ask);
     for (int gpus = 1; gpus <= 4; gpus *= 2) {
-        struct plain plain = { .ask = &ask, .everything = true };
+        static struct plain plain;
+        plain.ask = &ask;
+        plain.everything = true;
         ask.q.gpus = gpus;
         look_at_all(&plain);
         if (plain.fitting == 0)
