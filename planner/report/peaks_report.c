@@ -2,6 +2,7 @@
 
 #include "planner/report/table.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 static const double giga = 1e9;
@@ -11,29 +12,75 @@ static void cell_error(struct table *table, double error)
     table_cell(table, "%+.1f %%", 100 * error);
 }
 
+/* What the figures by an engine's rules are called: the engine, where there is one. */
+static const char *rules_name(const struct peaks *peaks)
+{
+    return peaks->group_count > 1 ? "rules" : peaks->engine;
+}
+
+/* Sets of several engines, or of figures that count differently, say which a row's are. */
+static void print_run(const struct peaks *peaks, const struct peak_run *run, struct table *table)
+{
+    double own = (double)run->own_bytes, engine = (double)run->engine_bytes;
+    table_cell(table, "%s", run->name);
+    if (peaks->group_count > 1) {
+        table_cell(table, "%s", run->engine->name);
+        table_cell(table, "%s", peak_metric_name(run->metric));
+    }
+    table_cell(table, "%.2f", run->measured_bytes / giga);
+    table_cell(table, "%.2f", own / giga);
+    cell_error(table, peak_error(own, run->measured_bytes));
+    table_cell(table, "%.2f", engine / giga);
+    cell_error(table, peak_error(engine, run->measured_bytes));
+    table_cell(table, "%.2f", (double)run->device_bytes / giga);
+}
+
 static void print_runs(const struct peaks *peaks, FILE *out)
 {
-    struct table table = { .columns = 7, .left = 1 };
+    bool mixed = peaks->group_count > 1;
+    struct table table = { .columns = mixed ? 9 : 7, .left = mixed ? 7 : 1 };
     table_cell(&table, "GB");
+    if (mixed) {
+        table_cell(&table, "engine");
+        table_cell(&table, "counts");
+    }
     table_cell(&table, "measured");
     table_cell(&table, "rankfit");
     table_cell(&table, "off");
-    table_cell(&table, "%s", peaks->engine);
+    table_cell(&table, "%s", rules_name(peaks));
     table_cell(&table, "off");
     table_cell(&table, "device");
-    for (int i = 0; i < peaks->count; i++) {
-        const struct peak_run *run = &peaks->run[i];
-        double own = (double)run->own_bytes, engine = (double)run->engine_bytes;
-        table_cell(&table, "%s", run->name);
-        table_cell(&table, "%.2f", run->measured_bytes / giga);
-        table_cell(&table, "%.2f", own / giga);
-        cell_error(&table, peak_error(own, run->measured_bytes));
-        table_cell(&table, "%.2f", engine / giga);
-        cell_error(&table, peak_error(engine, run->measured_bytes));
-        table_cell(&table, "%.2f", (double)run->device_bytes / giga);
-    }
+    for (int i = 0; i < peaks->count; i++)
+        if (!peaks->run[i].ran_out)
+            print_run(peaks, &peaks->run[i], &table);
     (void)fputc('\n', out);
     table_print(&table, "peak", out);
+    table_done(&table);
+}
+
+/* Runs that ended without memory: are they predicted above what the device has? */
+static void print_ran_out(const struct peaks *peaks, FILE *out)
+{
+    struct table table = { .columns = 5, .left = 1 };
+    table_cell(&table, "GB");
+    table_cell(&table, "device has");
+    table_cell(&table, "rankfit");
+    table_cell(&table, "%s", rules_name(peaks));
+    table_cell(&table, "above");
+    for (int i = 0; i < peaks->count; i++) {
+        const struct peak_run *run = &peaks->run[i];
+        if (!run->ran_out)
+            continue;
+        table_cell(&table, "%s", run->name);
+        table_cell(&table, "%.2f", run->measured_bytes / giga);
+        table_cell(&table, "%.2f", (double)run->own_bytes / giga);
+        table_cell(&table, "%.2f", (double)run->engine_bytes / giga);
+        table_cell(&table, "%s", (double)run->engine_bytes > run->measured_bytes ? "yes" : "no");
+    }
+    if (peaks->with_peak < peaks->count) {
+        (void)fputc('\n', out);
+        table_print(&table, "ran out", out);
+    }
     table_done(&table);
 }
 
@@ -46,40 +93,48 @@ static const struct saved_item *find_saved(const struct saved *saved, const char
     return NULL;
 }
 
-/* Names of all rows, as they come first. */
-static int saved_names(const struct peaks *peaks, const struct saved_item **ret)
+/* Names of all rows of a family, as they come first. */
+static int saved_names(const struct peaks *peaks, const char *family, const struct saved_item **ret)
 {
     int count = 0;
-    for (int i = 0; i < peaks->count; i++)
-        for (int j = 0; j < peaks->run[i].saved.count; j++) {
-            const struct saved_item *item = &peaks->run[i].saved.item[j];
+    for (int i = 0; i < peaks->count; i++) {
+        const struct peak_run *run = &peaks->run[i];
+        for (int j = 0; strcmp(run->engine->family, family) == 0 && j < run->saved.count; j++) {
+            const struct saved_item *item = &run->saved.item[j];
             int known = 0;
             while (known < count && strcmp(ret[known]->name, item->name) != 0)
                 known++;
             if (known == count && count < SAVED_ITEMS_MAX)
                 ret[count++] = item;
         }
+    }
     return count;
 }
 
-static void print_saved(const struct peaks *peaks, FILE *out)
+static void print_items(const struct peak_run *run, const struct saved_item **names, int count,
+                        struct table *table)
+{
+    table_cell(table, "%s", run->name);
+    for (int j = 0; j < count; j++) {
+        const struct saved_item *item = find_saved(&run->saved, names[j]->name);
+        if (item)
+            table_cell(table, "%.3f", (double)item->bytes / giga);
+        else
+            table_cell(table, "%s", "");
+    }
+}
+
+static void print_saved(const struct peaks *peaks, const struct held_engine *engine, FILE *out)
 {
     const struct saved_item *names[SAVED_ITEMS_MAX];
-    int count = saved_names(peaks, names);
+    int count = saved_names(peaks, engine->family, names);
     struct table table = { .columns = count + 1, .left = 1 };
-    table_cell(&table, "kept beside, GB");
+    table_cell(&table, "%s", engine->whole ? "held, GB" : "kept beside, GB");
     for (int i = 0; i < count; i++)
         table_cell(&table, "%s", names[i]->name);
-    for (int i = 0; i < peaks->count; i++) {
-        table_cell(&table, "%s", peaks->run[i].name);
-        for (int j = 0; j < count; j++) {
-            const struct saved_item *item = find_saved(&peaks->run[i].saved, names[j]->name);
-            if (item)
-                table_cell(&table, "%.3f", (double)item->bytes / giga);
-            else
-                table_cell(&table, "%s", "");
-        }
-    }
+    for (int i = 0; i < peaks->count; i++)
+        if (strcmp(peaks->run[i].engine->family, engine->family) == 0)
+            print_items(&peaks->run[i], names, count, &table);
     (void)fputc('\n', out);
     table_print(&table, "items", out);
     table_done(&table);
@@ -91,29 +146,67 @@ static void print_saved(const struct peaks *peaks, FILE *out)
     }
 }
 
+/* One table a family, in the order of their first runs. */
+static void print_families(const struct peaks *peaks, FILE *out)
+{
+    for (int i = 0; i < peaks->count; i++) {
+        int first = 0;
+        while (strcmp(peaks->run[first].engine->family, peaks->run[i].engine->family) != 0)
+            first++;
+        if (first == i)
+            print_saved(peaks, peaks->run[i].engine, out);
+    }
+}
+
+static void print_error_row(const char *name, const struct peak_errors *errors, struct table *table)
+{
+    table_cell(table, "%s", name);
+    cell_error(table, errors->median);
+    cell_error(table, errors->least);
+    cell_error(table, errors->most);
+    table_cell(table, "%.1f %%", 100 * errors->mean_absolute);
+}
+
 static void print_errors(const struct peaks *peaks, FILE *out)
 {
     struct table table = { .columns = 5, .left = 1 };
-    const struct peak_errors *rows[] = { &peaks->own, &peaks->with_saved };
-    const char *names[] = { "rankfit", peaks->engine };
-    table_cell(&table, "%d rows", peaks->count);
+    table_cell(&table, "%d rows", peaks->with_peak);
     table_cell(&table, "median");
     table_cell(&table, "least");
     table_cell(&table, "most");
     table_cell(&table, "mean of sizes");
-    for (int i = 0; i < 2; i++) {
-        table_cell(&table, "%s", names[i]);
-        cell_error(&table, rows[i]->median);
-        cell_error(&table, rows[i]->least);
-        cell_error(&table, rows[i]->most);
-        table_cell(&table, "%.1f %%", 100 * rows[i]->mean_absolute);
+    for (int i = 0; peaks->group_count > 1 && i < peaks->group_count; i++) {
+        const struct peak_group *group = &peaks->group[i];
+        char name[96];
+        (void)snprintf(name, sizeof name, "%s, %s, %d rows: rankfit", group->family,
+                       peak_metric_name(group->metric), group->count);
+        print_error_row(name, &group->own, &table);
+        print_error_row("  rules", &group->engine, &table);
+    }
+    if (peaks->group_count <= 1) {
+        print_error_row("rankfit", &peaks->own, &table);
+        print_error_row(rules_name(peaks), &peaks->with_rules, &table);
     }
     (void)fputc('\n', out);
     table_print(&table, "errors", out);
     table_done(&table);
     if (peaks->within > 0)
-        (void)fprintf(out, "%*s%s within %.1f %%: %s\n", TEXT_MARGIN, "", peaks->engine,
+        (void)fprintf(out, "%*s%s within %.1f %%: %s\n", TEXT_MARGIN, "", rules_name(peaks),
                       100 * peaks->within, peaks->hold ? "holds" : "does not hold");
+}
+
+static void print_readings(const struct peaks *peaks, FILE *out)
+{
+    const char *label = "reading";
+    for (int i = 0; i < peaks->count; i++) {
+        char line[1024];
+        if (!peaks->run[i].reading)
+            continue;
+        (void)snprintf(line, sizeof line, "%s: %s", peaks->run[i].name, peaks->run[i].reading);
+        (void)fputs(label[0] ? "\n" : "", out);
+        text_wrap(label, line, 2, out);
+        label = "";
+    }
 }
 
 static void print_left_out(const struct peaks *peaks, FILE *out)
@@ -130,8 +223,10 @@ void report_peaks_text(const struct peaks *peaks, FILE *out)
 {
     text_wrap("source", peaks->source, 0, out);
     print_runs(peaks, out);
-    print_saved(peaks, out);
+    print_ran_out(peaks, out);
+    print_families(peaks, out);
     print_errors(peaks, out);
+    print_readings(peaks, out);
     (void)fputc('\n', out);
     print_left_out(peaks, out);
 }
@@ -149,8 +244,12 @@ static json_t *saved_json(const struct saved *saved)
 static json_t *run_json(const struct peak_run *run)
 {
     double own = (double)run->own_bytes, engine = (double)run->engine_bytes;
-    json_t *ret = json_pack("{s:s, s:s, s:f}", "name", run->name, "source", run->source,
-                            "measured_bytes", run->measured_bytes);
+    json_t *ret =
+        json_pack("{s:s, s:s, s:s, s:s, s:b, s:f}", "name", run->name, "source", run->source,
+                  "engine", run->engine->name, "metric", peak_metric_name(run->metric), "ran_out",
+                  run->ran_out, "measured_bytes", run->measured_bytes);
+    if (run->reading)
+        json_object_set_new(ret, "reading", json_string(run->reading));
     json_object_set_new(ret, "arena_bytes", json_integer((json_int_t)run->own_bytes));
     json_object_set_new(ret, "engine_bytes", json_integer((json_int_t)run->engine_bytes));
     json_object_set_new(ret, "device_bytes", json_integer((json_int_t)run->device_bytes));
@@ -166,6 +265,20 @@ static json_t *errors_json(const struct peak_errors *errors)
                      "most", errors->most, "mean_absolute", errors->mean_absolute);
 }
 
+static json_t *groups_json(const struct peaks *peaks)
+{
+    json_t *ret = json_array();
+    for (int i = 0; i < peaks->group_count; i++) {
+        const struct peak_group *group = &peaks->group[i];
+        json_t *one = json_pack("{s:s, s:s, s:i}", "engine", group->family, "metric",
+                                peak_metric_name(group->metric), "rows", group->count);
+        json_object_set_new(one, "errors", errors_json(&group->own));
+        json_object_set_new(one, "engine_errors", errors_json(&group->engine));
+        json_array_append_new(ret, one);
+    }
+    return ret;
+}
+
 void peaks_add_json(const struct peaks *peaks, json_t *set)
 {
     json_t *runs = json_array(), *left_out = json_array();
@@ -178,6 +291,7 @@ void peaks_add_json(const struct peaks *peaks, json_t *set)
     json_object_set_new(set, "engine", json_string(peaks->engine));
     json_object_set_new(set, "runs", runs);
     json_object_set_new(set, "errors", errors_json(&peaks->own));
-    json_object_set_new(set, "engine_errors", errors_json(&peaks->with_saved));
+    json_object_set_new(set, "engine_errors", errors_json(&peaks->with_rules));
+    json_object_set_new(set, "groups", groups_json(peaks));
     json_object_set_new(set, "left_out", left_out);
 }

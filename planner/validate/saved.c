@@ -88,7 +88,7 @@ static const struct saved_rule {
     { "latents", "latents behind their norms, and the rope key at every head", latents },
 };
 enum { RULES = sizeof rules / sizeof *rules };
-_Static_assert(sizeof rules / sizeof *rules < SAVED_ITEMS_MAX, "room for each and one more");
+_Static_assert(sizeof rules / sizeof *rules + 2 <= SAVED_ITEMS_MAX, "room for each and two more");
 
 /* Distinct shapes of weights on the rank. */
 struct shapes {
@@ -116,8 +116,9 @@ static void add_mixer_shapes(const struct view *v, enum mixer mixer, struct shap
         add_shape(ret, hidden, w[WIDTH_QUERY]);
         return;
     }
+    uint64_t before = w[WIDTH_QUERY_LATENT] > 0 ? w[WIDTH_QUERY_LATENT] : hidden;
     add_shape(ret, w[WIDTH_QUERY_LATENT], hidden);
-    add_shape(ret, w[WIDTH_QUERY], w[WIDTH_QUERY_LATENT]);
+    add_shape(ret, w[WIDTH_QUERY], before);
     add_shape(ret, w[WIDTH_LATENT_KEY], hidden);
     add_shape(ret, w[WIDTH_EXPANDED], w[WIDTH_LATENT]);
     add_shape(ret, hidden, w[WIDTH_VALUE]);
@@ -153,6 +154,16 @@ static uint64_t unread_gradients(const struct view *v)
     for (int i = 0; i < shapes.count; i++)
         sum = add_sat(sum, mul3_sat(2, shapes.rows[i], shapes.columns[i]));
     return sum;
+}
+
+/* Megatron updates no bf16 weights without a master in fp32; its precision-aware optimizer holds
+ * the 16 bits that the weights lack (store_param_remainders): 2 B an element of the shard. */
+static uint64_t remainders(const struct view *v, const struct rank_budget *rank)
+{
+    const struct primitives *p = &v->in->choices->primitives;
+    if (master_bytes(p) > 0)
+        return 0;
+    return rank->item_max_bytes[ITEM_MOMENTS] / moment_bytes(p);
 }
 
 static void add_item(struct saved *ret, const char *name, const char *mechanism, uint64_t bytes)
@@ -198,5 +209,7 @@ int engine_saved(const struct prediction *prediction, const struct rank_budget *
     }
     add_item(ret, "gradients", "one bf16 gradient for each shape of a weight, never read",
              unread_gradients(&v));
+    add_item(ret, "remainders", "of the fp32 master the 16 bits that bf16 weights lack",
+             remainders(&v, rank));
     return 0;
 }
