@@ -44,90 +44,6 @@ static int recomputed_layers(const struct primitives *p, int layers)
     return p->recompute_layers;
 }
 
-/* Interleaved passes of a stage in order: forwards in groups of P micro-batches, a group's run by
- * run, `ahead` of them before the first backward, then one and one; backwards from the last run to
- * the first. */
-struct schedule {
-    int64_t stages, runs, all, ahead;
-    int64_t held;         /* runs that there are layers for */
-    const uint64_t *kept; /* bytes of each of these, for one micro-batch */
-    uint64_t group;       /* of all of them together, once */
-};
-
-static uint64_t kept_of(const struct schedule *s, int64_t run)
-{
-    return run < s->held ? s->kept[run] : 0;
-}
-
-/* What the first n passes bring, or with `back` take: whole groups, whole runs of the last group
- * and a part of the next. below[i]: kept of the runs before the i-th in the order of passes. */
-static uint64_t passed_bytes(const struct schedule *s, const uint64_t *below, int64_t n, bool back)
-{
-    int64_t group = s->stages * s->runs, rest = n % group, run = rest / s->stages;
-    int64_t next = back ? s->runs - 1 - run : run;
-    uint64_t whole = add_sat(mul_sat((uint64_t)(n / group), s->group), below[run]);
-    uint64_t part = mul_sat((uint64_t)(rest % s->stages), kept_of(s, next));
-    return add_sat(mul_sat(whole, (uint64_t)s->stages), part);
-}
-
-/* Raises ret for the run at work, the last of `forwards` or the one after `backwards`. */
-static void look_at_passes(const struct schedule *s, uint64_t *const below[2], int64_t forwards,
-                           int64_t backwards, bool back, uint64_t *ret)
-{
-    int64_t at = back ? backwards : forwards - 1, run = at / s->stages % s->runs;
-    run = back ? s->runs - 1 - run : run;
-    if (run >= s->held)
-        return;
-    uint64_t came = passed_bytes(s, below[0], forwards, false);
-    uint64_t gone = add_sat(passed_bytes(s, below[1], backwards, true), s->kept[run]);
-    uint64_t sum = bytes_overflowed(came) ? came : came > gone ? came - gone : 0;
-    ret[run] = sum > ret[run] ? sum : ret[run];
-}
-
-/* What is in flight changes evenly between the ends of runs: the n-th forward is looked at where
- * either begins or ends one, and so is the n-th backward. */
-static void look_at_ends(const struct schedule *s, uint64_t *const below[2], int64_t n,
-                         uint64_t *ret)
-{
-    const int64_t forward[] = { n, n - 1, n + s->ahead, n + s->ahead - 1 };
-    const int64_t backward[] = { n, n - 1, n - s->ahead, n - s->ahead - 1 };
-    for (int i = 0; i < 4; i++) {
-        int64_t f = forward[i], b = backward[i];
-        if (f >= 0 && f < s->all)
-            look_at_passes(s, below, f + 1, f > s->ahead ? f - s->ahead : 0, false, ret);
-        int64_t last = b + s->ahead + 1 < s->all ? b + s->ahead + 1 : s->all;
-        if (b >= 0 && b < s->all)
-            look_at_passes(s, below, last, b, true, ret);
-    }
-}
-
-void kept_by_others(const struct budget_input *in, int stage, int runs, const uint64_t *kept,
-                    uint64_t *ret)
-{
-    const struct layout *l = &in->choices->layout;
-    int64_t in_flight = (int64_t)runs_in_flight(in, stage), v = l->vpp > 1 ? l->vpp : 1;
-    struct schedule s = {
-        l->pp, v, (int64_t)micro_batches_of(in) * v, in_flight - 1, runs, kept, 0
-    };
-    uint64_t forwards[MODEL_MAX_LAYERS], backwards[MODEL_MAX_LAYERS];
-    uint64_t *const below[2] = { forwards, backwards };
-    if (v == 1) {
-        ret[0] = mul_sat((uint64_t)(in_flight > 1 ? in_flight - 1 : 0), kept[0]);
-        return;
-    }
-    uint64_t taken = 0;
-    for (int64_t i = 0; i < v; i++) {
-        forwards[i] = s.group;
-        backwards[i] = taken;
-        s.group = add_sat(s.group, kept_of(&s, i));
-        taken = add_sat(taken, kept_of(&s, v - 1 - i));
-    }
-    for (int i = 0; i < runs; i++)
-        ret[i] = 0;
-    for (int64_t n = 0; n <= 2 * (s.ahead + s.stages * v); n += s.stages)
-        look_at_ends(&s, below, n, ret);
-}
-
 /* Offloaded checkpoints: the host takes whole ones of its budget, the device keeps the rest and at
  * most two restored ones. */
 static void offload_init(const struct primitives *p, uint64_t count, struct in_flight *ret)
@@ -142,9 +58,11 @@ static void offload_init(const struct primitives *p, uint64_t count, struct in_f
     ret->device_limit = stay < all ? stay : all;
 }
 
-/* Bytes that `count` layers from `from` on save beside their inputs where they are recomputed. */
-static uint64_t extras(const struct model_sizes *s, const struct in_flight *f, int from, int count)
+uint64_t extras_bytes(const struct budget_input *in, const struct in_flight *f, int from, int count)
 {
+    const struct model_sizes *s = in->sizes;
+    if (f->choices == 0 && f->latent_sum == 0)
+        return 0;
     int left = f->recomputed - from, some = left < count ? left : count;
     int first = f->first + from, end = first + (some > 0 ? some : 0);
     uint64_t indexers = (uint64_t)(s->indexers_before[end] - s->indexers_before[first]);
@@ -185,11 +103,7 @@ uint64_t checkpoint_bytes(const struct budget_input *in, const struct in_flight 
 {
     uint64_t held = mul_sat(add_sat(f->other_layers, (uint64_t)inputs), f->checkpoint);
     held = held < f->device_limit ? held : f->device_limit;
-    if (f->choices == 0 && f->latent_sum == 0)
-        return held;
-    uint64_t all = extras(in->sizes, f, 0, f->layers);
-    uint64_t others = div_up(mul_sat(f->other_layers, all), (uint64_t)f->layers);
-    return add_sat(held, add_sat(extras(in->sizes, f, from, layers), others));
+    return add_sat(held, add_sat(extras_bytes(in, f, from, layers), f->other_extras));
 }
 
 void in_flight_counts(const struct budget_input *in, int stage, int stage_layers,
@@ -203,6 +117,10 @@ void in_flight_counts(const struct budget_input *in, int stage, int stage_layers
     ret->other_layers = runs > 1 ? (runs - 1) * (uint64_t)ret->run : 0;
     ret->recomputed = recomputed_layers(&in->choices->primitives, stage_layers);
     extras_init(in, stage, ret);
+    uint64_t extras = extras_bytes(in, ret, 0, stage_layers);
+    ret->other_extras = 0;
+    if (extras > 0) /* where runs differ, on the average */
+        ret->other_extras = div_up(mul_sat(ret->other_layers, extras), (uint64_t)stage_layers);
     offload_init(&in->choices->primitives, add_sat(ret->other_layers, (uint64_t)ret->run), ret);
 }
 

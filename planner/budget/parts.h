@@ -113,6 +113,7 @@ uint64_t reduce_receive_bytes(const struct budget_input *in, const struct stage 
 struct in_flight {
     int micro_batches;        /* whose inputs are held, the current one included */
     uint64_t other_layers;    /* layer inputs held for all runs of layers but the one at work */
+    uint64_t other_extras;    /* what these hold beside */
     uint64_t checkpoint;      /* bytes of one layer's input */
     uint64_t inputs;          /* bytes of one micro-batch's ids and targets */
     int first, layers;        /* the stage's first layer (0 without extras); how many */
@@ -127,10 +128,6 @@ void in_flight_init(const struct budget_input *in, const struct stage *stage,
                     struct in_flight *ret);
 /* All but `checkpoint` and `inputs`, which are there already. */
 void in_flight_counts(const struct budget_input *in, int stage, int layers, struct in_flight *ret);
-/* Of each run of a stage's layers the most that all other runs in flight keep while it is at work,
- * forward or backward, when a pass of run i keeps kept[i]; one entry a run. */
-void kept_by_others(const struct budget_input *in, int stage, int runs, const uint64_t *kept,
-                    uint64_t *ret);
 /* Runs of a stage: vpp, or one more where vpp does not divide its layers. */
 static inline int run_count(int run, int layers)
 {
@@ -142,9 +139,34 @@ bool checkpoints_are_full(const struct in_flight *f, int layers);
  * `layers` layers from `from` on save. */
 uint64_t checkpoint_bytes(const struct budget_input *in, const struct in_flight *f, int inputs,
                           int from, int layers);
+/* The latter alone. */
+uint64_t extras_bytes(const struct budget_input *in, const struct in_flight *f, int from,
+                      int layers);
 uint64_t chosen_bytes(const struct budget_input *in); /* keys that one layer's indexer chose */
 uint64_t inputs_bytes(const struct budget_input *in); /* of one micro-batch */
 int inputs_values(const struct budget_input *in);     /* of 4 bytes, for a token */
+
+/* passes.c - what the runs of layers that are not at work hold, pass by pass. */
+enum way { WAY_FORWARD, WAY_BACKWARD, WAYS };
+/* Kept by one pass of a run while it is in flight, beside its layers' inputs. */
+struct run_bytes {
+    uint64_t saved, extras;
+};
+/* The fullest pass of a run, and the first of these; what is beside it. */
+struct beside {
+    int micro_batch;                  /* of the pass */
+    int order;                        /* among all passes of the step; 0: where all are alike */
+    uint64_t runs;                    /* others in flight */
+    uint64_t micro_batches;           /* in flight, the pass's own included */
+    uint64_t saved, extras;           /* of the others */
+    uint64_t most_saved, most_extras; /* of each the most beside any pass of the run: beside_most */
+};
+/* of, ret: one a run of the stage, of which run_count() tells how many; ret from run `from` on. */
+void beside_init(const struct budget_input *in, int stage, const struct in_flight *f,
+                 const struct run_bytes *of, int from, struct beside (*ret)[WAYS]);
+/* of: as before, of all runs. */
+void beside_most(const struct budget_input *in, int stage, const struct in_flight *f,
+                 const struct run_bytes *of, struct beside (*beside)[WAYS]);
 
 /* dispatch.c - routed rows of one layer and micro-batch. */
 struct dispatch {

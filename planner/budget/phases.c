@@ -35,7 +35,8 @@ static void collect(void *context, const struct phase *phase, uint64_t bytes)
 }
 
 /* The last micro-batch passes the same phases as the first: its forward and backward once more,
- * before the reduction. */
+ * before the reduction. Not where stages interleave, whose fullest passes are of any
+ * micro-batches. */
 static void collect_last(void *context, const struct phase *phase, uint64_t bytes)
 {
     if (phase->kind == PHASE_FORWARD || phase->kind == PHASE_LOSS || phase->kind == PHASE_BACKWARD)
@@ -64,7 +65,7 @@ size_t budget_phases(const struct budget_input *in, int stage, struct phase_byte
     struct timeline_request request = { in, &s, dispatch_rows(in, -1).point, NULL, NULL };
     timeline_walk(&request, &sink, &result);
     int held = held_micro_batches(in, stage), micro_batches = micro_batches_of(in);
-    if (micro_batches > held) {
+    if (micro_batches > held && in->choices->layout.vpp <= 1) {
         all.micro_batch_shift = micro_batches - held;
         sink.phase = collect_last;
         timeline_walk(&request, &sink, &result);

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 
+#include <limits.h>
 #include <string.h>
 
 static const enum item owner_item[OWNER_COUNT] = {
@@ -34,12 +35,15 @@ struct walk {
     struct residency_half halves[RESIDENCY_HALVES];
     uint64_t window[MAX_USES]; /* gathered bytes alive while a use of a unit is current */
     int uses, use;
-    uint64_t now[ITEM_COUNT]; /* alive throughout the phase */
-    uint64_t steady;          /* sum of the items that do not change from layer to layer */
-    uint64_t saved_before;    /* bytes saved by the layers before the current one */
-    uint64_t other_saved[MODEL_MAX_LAYERS]; /* of these, while a run is at work, by all others */
-    uint64_t pending;                       /* two streams: gradient buffers of the unit before */
-    uint64_t host_state;                    /* optimizer state on the host */
+    uint64_t now[ITEM_COUNT];    /* alive throughout the phase */
+    uint64_t more[ITEM_COUNT];   /* the item alone: how much more beside another pass of the run */
+    uint64_t steady;             /* sum of the items that do not change from layer to layer */
+    uint64_t saved_before;       /* bytes saved by the layers of the run before the current one */
+    uint64_t pending;            /* two streams: gradient buffers of the unit before */
+    uint64_t host_state;         /* optimizer state on the host */
+    int order, peak_order;       /* of the current pass in the step, and of that with the peak */
+    const struct beside *beside; /* what is beside the current pass */
+    struct beside passes[MODEL_MAX_LAYERS][WAYS]; /* the fullest of each run */
 };
 
 /* Items that change from layer to layer are neighbours; the others are summed when they change. */
@@ -72,19 +76,20 @@ static uint64_t sum_now(struct walk *w)
     uint64_t total = w->steady;
     for (int i = FIRST_MOVING; i <= LAST_MOVING; i++) {
         total = add_sat(total, w->now[i]);
-        raise_to(&w->ret->max[i], w->now[i]);
+        raise_to(&w->ret->max[i], add_sat(w->now[i], w->more[i]));
     }
     return total;
 }
 
-/* Reports a phase; true when it is the fullest so far. */
+/* Reports a phase; true when it is the fullest so far, of equals the first in the step. */
 static bool is_peak(struct walk *w, const struct phase *phase, uint64_t total)
 {
     if (w->sink)
         w->sink->phase(w->sink->context, phase, total);
-    if (total <= w->ret->peak)
+    if (total < w->ret->peak || (total == w->ret->peak && w->order >= w->peak_order))
         return false;
     w->ret->peak = total;
+    w->peak_order = w->order;
     w->ret->phase = *phase;
     memcpy(w->ret->item, w->now, sizeof w->ret->item);
     return true;
@@ -96,6 +101,12 @@ static void observe(struct walk *w, const struct phase *phase)
     (void)is_peak(w, phase, sum_now(w));
 }
 
+/* An item's own maximum, by what a layer adds to it. */
+static void raise_alone(struct walk *w, enum item item, uint64_t bytes)
+{
+    raise_to(&w->ret->max[item], add_sat(add_sat(w->now[item], w->more[item]), bytes));
+}
+
 /* A phase inside a layer: the table's fullest step on top of `now`. `output`: the item that the
  * layer's output belongs to; ITEM_COUNT: it is counted already. */
 static void observe_layer(struct walk *w, const struct phase *phase, const struct residency *table,
@@ -104,10 +115,9 @@ static void observe_layer(struct walk *w, const struct phase *phase, const struc
     bool bare = output == ITEM_COUNT;
     const uint64_t *live = bare ? table->bare_live : table->live[table->peak_step];
     uint64_t total = add_sat(sum_now(w), bare ? table->bare : table->peak);
-    uint64_t saved = table->max[OWNER_SAVED];
     if (!bare)
-        raise_to(&w->ret->max[output], add_sat(w->now[output], table->max[OWNER_OUTPUT]));
-    raise_to(&w->ret->max[ITEM_LAYER_SAVED], add_sat(w->now[ITEM_LAYER_SAVED], saved));
+        raise_alone(w, output, table->max[OWNER_OUTPUT]);
+    raise_alone(w, ITEM_LAYER_SAVED, table->max[OWNER_SAVED]);
     if (!is_peak(w, phase, total))
         return;
     for (int owner = 0; owner < OWNER_COUNT; owner++) {
@@ -221,17 +231,48 @@ static uint64_t saved_bytes(struct walk *w, int from, int end)
     return total;
 }
 
-static void other_saved_init(struct walk *w)
+/* Bytes that a run of the stage's layers keeps while others are at work. */
+static void passes_init(struct walk *w)
 {
-    uint64_t kept[MODEL_MAX_LAYERS];
-    int run = w->flight.run, layers = w->r->stage->layers, runs = run_count(run, layers);
+    struct run_bytes of[MODEL_MAX_LAYERS];
+    const struct in_flight *f = &w->flight;
+    int layers = w->r->stage->layers, runs = run_count(f->run, layers);
+    bool any = f->micro_batches > 1 || runs > 1;
     for (int i = 0; i < runs; i++) {
-        kept[i] = w->other_saved[i] = 0;
-        if (w->flight.other_layers > 0 && w->flight.recomputed < layers)
-            kept[i] = saved_bytes(w, i * run, (i + 1) * run < layers ? (i + 1) * run : layers);
+        int from = i * f->run, end = from + f->run < layers ? from + f->run : layers;
+        of[i].saved = any ? saved_bytes(w, from, end) : 0;
+        of[i].extras = any ? extras_bytes(w->r->in, f, from, end - from) : 0;
     }
-    if (w->flight.other_layers > 0 && w->flight.recomputed < layers)
-        kept_by_others(w->r->in, w->r->stage->index, runs, kept, w->other_saved);
+    beside_init(w->r->in, w->r->stage->index, f, of, 0, w->passes);
+    beside_most(w->r->in, w->r->stage->index, f, of, w->passes);
+}
+
+static void set_inputs(struct walk *w, uint64_t micro_batches)
+{
+    uint64_t bytes = mul_sat(micro_batches, w->flight.inputs);
+    if (bytes == w->now[ITEM_INPUTS])
+        return;
+    w->now[ITEM_INPUTS] = bytes;
+    settle(w);
+}
+
+/* The fullest pass of a run begins. */
+static void enter_run(struct walk *w, int run, enum way way)
+{
+    const struct beside *b = &w->passes[run][way];
+    w->beside = b;
+    w->order = b->order;
+    w->flight.other_layers = mul_sat(b->runs, (uint64_t)w->flight.run);
+    w->flight.other_extras = b->extras;
+    w->more[ITEM_LAYER_SAVED] = b->most_saved - b->saved;
+    w->more[ITEM_CHECKPOINTS] = b->most_extras - b->extras;
+    set_inputs(w, b->micro_batches);
+}
+
+/* What layers of the run saved, and the other runs in flight. */
+static void set_saved(struct walk *w)
+{
+    w->now[ITEM_LAYER_SAVED] = add_sat(w->beside->saved, w->saved_before);
 }
 
 static enum item output_item(const struct stage *s, int layer)
@@ -244,15 +285,19 @@ static enum item output_item(const struct stage *s, int layer)
 static void walk_forward(struct walk *w)
 {
     const struct stage *s = w->r->stage;
-    struct phase phase = { PHASE_FORWARD, s->index, w->flight.micro_batches - 1, -1 };
+    struct phase phase = { PHASE_FORWARD, s->index, w->beside->micro_batch, -1 };
     if (s->has_embedding) {
         next_use(w);
         w->now[ITEM_CHECKPOINTS] = checkpoint_bytes(w->r->in, &w->flight, 1, 0, 0);
-        w->now[ITEM_LAYER_SAVED] = w->saved_before;
+        set_saved(w);
         observe(w, &phase);
     }
     for (int i = 0; i < s->layers; i++) {
         bool saves = !is_recomputed(w, i);
+        if (place_in_run(w, i) == 0) {
+            enter_run(w, i / w->flight.run, WAY_FORWARD);
+            w->saved_before = 0;
+        }
         const struct residency *table =
             residency_of(w, i, saves ? RESIDENCY_FORWARD_SAVED : RESIDENCY_FORWARD);
         /* what goes to another stage is in a transfer; where checkpoints leave the device, the next
@@ -262,15 +307,14 @@ static void walk_forward(struct walk *w)
                         (place == w->flight.run - 1 || checkpoints_are_full(&w->flight, place + 1));
         next_use(w);
         phase.layer = s->first + i;
+        phase.micro_batch = w->beside->micro_batch;
         set_checkpoints(w, i, true);
-        if (place == 0)
-            w->saved_before = w->other_saved[i / w->flight.run];
-        w->now[ITEM_LAYER_SAVED] = w->saved_before;
+        set_saved(w);
         observe_layer(w, &phase, table, in_place ? ITEM_COUNT : output_item(s, i));
         if (saves)
             w->saved_before = add_sat(w->saved_before, table->kept);
     }
-    w->now[ITEM_LAYER_SAVED] = w->saved_before;
+    set_saved(w);
 }
 
 /* The reduce-scatter of one unit's gradients. On one stream part by part, dense first, each into a
@@ -299,7 +343,8 @@ static void open_gradient(struct walk *w, const struct unit_gradient *g)
 static void observe_predicted(struct walk *w, const struct predicted_moment *m)
 {
     const struct model *model = w->r->in->model;
-    struct phase phase = { m->kind, w->r->stage->index, 0, model->layers + m->layer };
+    struct phase phase = { m->kind, w->r->stage->index, w->beside->micro_batch,
+                           model->layers + m->layer };
     w->now[ITEM_LAYER_WORKING] = m->working;
     w->now[ITEM_LOSS_WORKING] = m->loss_working;
     w->now[ITEM_LOGITS] = m->logits;
@@ -332,12 +377,14 @@ static void walk_predictions(struct walk *w)
     for (int i = 0; i < p.count; i++) {
         const struct predicted_moment *m = &p.moments[i];
         w->now[ITEM_CHECKPOINTS] = add_sat(inputs, m->checkpoints);
-        w->now[ITEM_LAYER_SAVED] = add_sat(w->saved_before, mul_sat(kept, (uint64_t)m->saved));
+        set_saved(w);
+        w->now[ITEM_LAYER_SAVED] =
+            add_sat(w->now[ITEM_LAYER_SAVED], mul_sat(kept, (uint64_t)m->saved));
         w->now[ITEM_GATHERED_WEIGHTS] = gathered[m->gather];
         observe_predicted(w, m);
     }
     w->now[ITEM_CHECKPOINTS] = inputs;
-    w->now[ITEM_LAYER_SAVED] = w->saved_before;
+    set_saved(w);
     w->now[ITEM_LAYER_WORKING] = w->flight.checkpoint; /* the gradient of the trunk's output */
     w->pending = p.pending;
     w->use++;
@@ -347,7 +394,7 @@ static void walk_predictions(struct walk *w)
 static void walk_loss(struct walk *w)
 {
     const struct stage *s = w->r->stage;
-    struct phase phase = { PHASE_LOSS, s->index, 0, -1 };
+    struct phase phase = { PHASE_LOSS, s->index, w->beside->micro_batch, -1 };
     struct unit_gradient g;
     struct loss_bytes loss;
     next_use(w);
@@ -375,26 +422,37 @@ static bool ends_pass(const struct walk *w, int layer)
     return place_in_run(w, layer) == 0;
 }
 
+/* The last layer of a run begins its backward. What the stage's last run saved is known from its
+ * forward. */
+static void enter_backward(struct walk *w, int layer)
+{
+    bool last = layer == w->r->stage->layers - 1;
+    if (!last && !ends_pass(w, layer + 1))
+        return;
+    enter_run(w, layer / w->flight.run, WAY_BACKWARD);
+    if (!last)
+        w->saved_before = saved_bytes(w, layer + 1 - w->flight.run, layer + 1);
+}
+
 static void backward_layer(struct walk *w, int layer)
 {
     const struct stage *s = w->r->stage;
     struct phase phase = { PHASE_BACKWARD, s->index, 0, s->first + layer };
     struct unit_gradient g;
     bool saves = !is_recomputed(w, layer);
+    enter_backward(w, layer);
+    phase.micro_batch = w->beside->micro_batch;
     next_use(w);
     unit_gradient_bytes(w->r->in, &s->layer[layer], &g);
     open_gradient(w, &g);
     set_checkpoints(w, layer, true);
-    if (layer < s->layers - 1 && ends_pass(w, layer + 1))
-        w->saved_before = add_sat(w->other_saved[layer / w->flight.run],
-                                  saved_bytes(w, layer + 1 - w->flight.run, layer + 1));
     if (saves) {
         const struct residency *table = residency_of(w, layer, RESIDENCY_BACKWARD_SAVED);
         w->saved_before -= w->saved_before > table->kept ? table->kept : w->saved_before;
-        w->now[ITEM_LAYER_SAVED] = w->saved_before;
+        set_saved(w);
         observe_layer(w, &phase, table, ITEM_COUNT);
     } else {
-        w->now[ITEM_LAYER_SAVED] = w->saved_before;
+        set_saved(w);
         observe_layer(w, &phase, residency_of(w, layer, RESIDENCY_REPLAY), ITEM_COUNT);
         observe_layer(w, &phase, residency_of(w, layer, RESIDENCY_BACKWARD), ITEM_COUNT);
     }
@@ -415,6 +473,7 @@ static void walk_backward(struct walk *w)
         backward_layer(w, i);
     if (!s->has_embedding)
         return;
+    phase.micro_batch = w->beside->micro_batch;
     unit_gradient_bytes(w->r->in, &s->embedding, &g);
     open_gradient(w, &g);
     w->now[ITEM_GATHERED_WEIGHTS] = 0;
@@ -431,6 +490,8 @@ static void clear_micro_batch(struct walk *w)
     };
     for (size_t i = 0; i < sizeof passing / sizeof passing[0]; i++)
         w->now[passing[i]] = 0;
+    memset(w->more, 0, sizeof w->more);
+    w->order = INT_MAX;
 }
 
 /* Muon's matrices, one at a time; all else is updated in place. */
@@ -463,6 +524,8 @@ static void walk_init(struct walk *w, const struct timeline_request *request,
                       const struct timeline_sink *sink)
 {
     memset(w->now, 0, sizeof w->now);
+    memset(w->more, 0, sizeof w->more);
+    w->order = w->peak_order = INT_MIN;
     w->r = request;
     w->sink = sink;
     in_flight_init(request->in, request->stage, &w->flight);
@@ -476,7 +539,8 @@ static void walk_init(struct walk *w, const struct timeline_request *request,
 }
 
 /* Phases of the last micro-batch of the warm-up (forward) and the first to return (backward): the
- * stage holds the most then. */
+ * stage holds the most then. Interleaved, of the pass of each run beside which there is the most.
+ */
 static void walk_step(struct walk *w, uint64_t received, struct timeline_result *ret)
 {
     struct phase start = { PHASE_START, w->r->stage->index, 0, -1 };
@@ -492,12 +556,13 @@ static void walk_step(struct walk *w, uint64_t received, struct timeline_result 
         for (int j = 0; j < FFN_COUNT; j++)
             w->kinds[i][j].done = 0;
     memset(w->halves, 0, sizeof w->halves);
+    w->order = w->peak_order = INT_MIN;
     settle(w);
     observe(w, &start);
-    w->now[ITEM_INPUTS] = mul_sat((uint64_t)w->flight.micro_batches, w->flight.inputs);
-    settle(w);
-    other_saved_init(w);
-    w->saved_before = w->other_saved[0];
+    passes_init(w);
+    enter_run(w, 0, WAY_FORWARD);
+    w->saved_before = 0;
+    raise_to(&ret->max[ITEM_INPUTS], mul_sat((uint64_t)w->flight.micro_batches, w->flight.inputs));
     walk_forward(w);
     if (w->r->stage->predicts)
         walk_predictions(w);

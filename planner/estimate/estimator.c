@@ -172,8 +172,10 @@ static uint64_t smaller(uint64_t a, uint64_t b)
 enum floor_of { FLOOR_OF_SAVED, FLOOR_OF_BODY, FLOOR_OF_STATE, FLOOR_OF_ALL };
 
 /* The last layer at work, forward or backward, with its own unit gathered and, backward, its
- * gradients and the gradient stream: whichever way it is kept or replayed. */
-static uint64_t last_layer_bytes(const struct stage_parts *p, enum floor_of of)
+ * gradients and the gradient stream, whichever way it is kept or replayed; on top of what is held.
+ */
+static uint64_t last_layer_bytes(const struct stage_parts *p, const struct stage_held *held,
+                                 enum floor_of of)
 {
     struct estimator *e = p->e;
     int rows = e->in.hardware->host ? ROWS_POINT : ROWS_HIGH;
@@ -186,11 +188,12 @@ static uint64_t last_layer_bytes(const struct stage_parts *p, enum floor_of of)
         smaller(kinds[RESIDENCY_FORWARD]->bare, kinds[RESIDENCY_FORWARD_SAVED]->bare);
     uint64_t backward =
         smaller(kinds[RESIDENCY_BACKWARD]->bare, kinds[RESIDENCY_BACKWARD_SAVED]->bare);
+    forward = add_sat(held->forward, forward);
+    backward = add_sat(held->backward, add_sat(backward, p->flight.checkpoint));
     if (of == FLOOR_OF_BODY)
-        return larger(forward, add_sat(backward, p->flight.checkpoint));
-    uint64_t beside =
-        add_sat(add_sat(unit->gradient.dense, unit->gradient.expert), p->flight.checkpoint);
-    return add_sat(unit->gathered, larger(forward, add_sat(backward, beside)));
+        return larger(forward, backward);
+    uint64_t gradients = add_sat(unit->gradient.dense, unit->gradient.expert);
+    return add_sat(unit->gathered, larger(forward, add_sat(backward, gradients)));
 }
 
 static uint64_t loss_working_bytes(const struct loss_bytes *l)
@@ -200,16 +203,17 @@ static uint64_t loss_working_bytes(const struct loss_bytes *l)
 
 static uint64_t work_bytes(const struct stage_parts *p, enum floor_of of)
 {
-    int rows = p->e->in.hardware->host ? ROWS_POINT : ROWS_HIGH;
+    struct stage_held held;
+    stage_held_find(p, p->e->in.hardware->host ? ROWS_POINT : ROWS_HIGH, &held);
     if (of == FLOOR_OF_SAVED)
-        return stage_saved_bytes(p, rows, true);
-    uint64_t work = add_sat(last_layer_bytes(p, of), stage_saved_bytes(p, rows, true));
+        return larger(held.forward, held.backward);
+    uint64_t work = last_layer_bytes(p, &held, of);
     if (!p->loss || of != FLOOR_OF_ALL)
         return work;
-    return larger(work, add_sat(loss_working_bytes(p->loss), stage_saved_bytes(p, rows, false)));
+    return larger(work, add_sat(loss_working_bytes(p->loss), held.loss));
 }
 
-/* State, communicators, runtime, transfers and inputs; all checkpoints; and in the loss its logits
+/* State, communicators, runtime and transfers; inputs and what is saved; and in the loss its logits
  * and tiles, or the last layer at work. Each is part of a sum of peak.c. */
 static uint64_t floor_bytes(struct estimator *e, const struct choices *choices, enum floor_of of)
 {
@@ -221,13 +225,8 @@ static uint64_t floor_bytes(struct estimator *e, const struct choices *choices, 
     parts_init(e, &parts, of >= FLOOR_OF_STATE);
     for (int i = 0; i < spots->count; i++) {
         (void)parts_of_stage(&parts, &spots->stages[i]);
-        const struct in_flight *f = &parts.flight;
-        int last_run = (parts.stage->layers - 1) % parts.stage->run + 1;
-        uint64_t layers = add_sat(f->other_layers, (uint64_t)last_run);
-        uint64_t held = smaller(mul_sat(layers, f->checkpoint), f->device_limit);
-        uint64_t sum = add_sat(add_sat(parts.fixed, parts.pipeline), held);
-        sum = add_sat(sum, mul_sat((uint64_t)f->micro_batches, f->inputs));
-        most = larger(add_sat(sum, work_bytes(&parts, of)), most);
+        uint64_t still = add_sat(parts.fixed, parts.pipeline);
+        most = larger(add_sat(still, work_bytes(&parts, of)), most);
     }
     return most;
 }

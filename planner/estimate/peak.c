@@ -9,9 +9,11 @@
 struct climb {
     const struct stage_parts *p;
     int rows;
-    uint64_t steady; /* fixed, transfers, inputs */
+    uint64_t idle, steady; /* fixed, transfers; inputs too */
     uint64_t checkpoints, saved, gathered, gradients, pending;
-    uint64_t others[RUNS_MAX]; /* saved by runs that are not at work, while each is */
+    struct in_flight flight;     /* beside the current pass */
+    const struct beside *beside; /* it */
+    struct beside passes[RUNS_MAX][WAYS];
     struct stage_peak best;
 };
 
@@ -91,7 +93,7 @@ static uint64_t window(const struct stage_parts *p, int use)
 static void set_checkpoints(struct climb *c, int layer, bool own)
 {
     int place = layer % c->p->stage->run, count = place + (own ? 1 : 0);
-    c->checkpoints = checkpoint_bytes(&c->p->e->in, &c->p->flight, count, layer - place, count);
+    c->checkpoints = checkpoint_bytes(&c->p->e->in, &c->flight, count, layer - place, count);
 }
 
 /* Bytes that these layers, counted by class, save in one mode. */
@@ -112,6 +114,13 @@ static uint64_t kept_bytes(const struct climb *c, const uint16_t *counts, enum r
 static const struct kind_peak *kind_at(const struct climb *c, int layer, enum residency_mode mode)
 {
     return shared_kind(c->p->e, c->p->body, c->rows, c->p->stage->first + layer, mode);
+}
+
+static uint64_t extras_of_run(const struct climb *c, int run)
+{
+    const struct stage_spots *s = c->p->stage;
+    int from = run * s->run, left = s->layers - from;
+    return extras_bytes(&c->p->e->in, &c->p->flight, from, left < s->run ? left : s->run);
 }
 
 static bool is_async(const struct climb *c)
@@ -144,37 +153,80 @@ static void reduce(struct climb *c, const struct unit_gradient *g, uint64_t othe
     c->gradients = c->pending;
 }
 
-static uint64_t saved_of_others(const struct climb *c, int layer)
-{
-    return c->others[layer / c->p->stage->run];
-}
-
-/* What the runs that are not at work have saved, while each is. */
-static void others_init(struct climb *c)
+/* What each run keeps while others are at work, and what is beside the fullest pass of each run
+ * from `from` on. Without extras: of inputs and what layers save alone. */
+static void passes_init(struct climb *c, int from, bool extras)
 {
     const struct in_flight *f = &c->p->flight;
     const struct stage_spots *s = c->p->stage;
-    uint64_t kept[RUNS_MAX];
+    struct run_bytes of[RUNS_MAX];
     int runs = run_count(s->run, s->layers);
-    memset(c->others, 0, sizeof c->others);
-    if (f->other_layers == 0 || s->recomputed == s->layers)
-        return;
-    for (int i = 0; i < runs; i++)
-        kept[i] = kept_bytes(c, s->kept_run[i], RESIDENCY_FORWARD_SAVED);
-    kept_in_flight(c->p, runs, kept, c->others);
+    bool saves = (f->micro_batches > 1 || runs > 1) && s->recomputed < s->layers;
+    for (int i = 0; i < runs; i++) {
+        of[i].saved = saves ? kept_bytes(c, s->kept_run[i], RESIDENCY_FORWARD_SAVED) : 0;
+        of[i].extras = extras ? extras_of_run(c, i) : 0;
+    }
+    beside_init(&c->p->e->in, s->index, f, of, from, c->passes);
 }
 
-uint64_t stage_saved_bytes(const struct stage_parts *parts, int rows, bool but_last)
+static void enter_run(struct climb *c, int run, enum way way)
 {
-    struct climb c = { .p = parts, .rows = rows };
+    const struct beside *b = &c->passes[run][way];
+    c->beside = b;
+    c->flight.other_layers = mul_sat(b->runs, (uint64_t)c->p->stage->run);
+    c->flight.other_extras = b->extras;
+    c->steady = add_sat(c->idle, mul_sat(b->micro_batches, c->flight.inputs));
+}
+
+/* The run of the layer, if it has not begun. */
+static void enter_layer(struct climb *c, int layer, enum way way)
+{
+    int run = layer / c->p->stage->run;
+    if (c->beside != &c->passes[run][way])
+        enter_run(c, run, way);
+}
+
+static void climb_init(struct climb *c, const struct stage_parts *parts, int rows)
+{
+    c->p = parts;
+    c->rows = rows;
+    c->idle = c->steady = add_sat(parts->fixed, parts->pipeline);
+    c->checkpoints = c->saved = c->gathered = c->gradients = c->pending = 0;
+    c->flight = parts->flight;
+    c->best = (struct stage_peak){ 0, 0 };
+    c->beside = NULL;
+}
+
+/* While the last run is at work: inputs of it and of all others, those of micro-batches, and what
+ * layers saved. */
+static uint64_t held_at_last(struct climb *c, enum way way, uint64_t own)
+{
+    const struct stage_spots *s = c->p->stage;
+    const struct in_flight *f = &c->flight;
+    enter_run(c, (s->layers - 1) / s->run, way);
+    uint64_t layers = add_sat(f->other_layers, (uint64_t)((s->layers - 1) % s->run + 1));
+    uint64_t inputs = mul_sat(layers, f->checkpoint);
+    inputs = inputs < f->device_limit ? inputs : f->device_limit;
+    inputs = add_sat(inputs, mul_sat(c->beside->micro_batches, f->inputs));
+    return add_sat(inputs, add_sat(c->beside->saved, own));
+}
+
+void stage_held_find(const struct stage_parts *parts, int rows, struct stage_held *ret)
+{
+    struct climb c;
     const struct stage_spots *s = parts->stage;
     uint16_t counts[CLASSES_MAX];
-    memcpy(counts, s->kept_run[run_count(s->run, s->layers) - 1], sizeof counts);
-    others_init(&c);
-    if (but_last && s->recomputed < s->layers)
+    int last = run_count(s->run, s->layers) - 1;
+    climb_init(&c, parts, rows);
+    passes_init(&c, last, false);
+    memcpy(counts, s->kept_run[last], sizeof counts);
+    uint64_t own = kept_bytes(&c, counts, RESIDENCY_FORWARD_SAVED);
+    ret->loss = held_at_last(&c, WAY_FORWARD, own);
+    if (s->recomputed < s->layers)
         counts[parts->e->classes.of[s->first + s->layers - 1]]--;
-    return add_sat(saved_of_others(&c, s->layers - 1),
-                   kept_bytes(&c, counts, RESIDENCY_FORWARD_SAVED));
+    own = kept_bytes(&c, counts, RESIDENCY_FORWARD_SAVED);
+    ret->forward = held_at_last(&c, WAY_FORWARD, own);
+    ret->backward = held_at_last(&c, WAY_BACKWARD, own);
 }
 
 /* In a transfer, or in the place of a checkpoint that left the device. */
@@ -186,31 +238,30 @@ static bool output_is_elsewhere(const struct stage_spots *s, const struct in_fli
     return place == s->run - 1 || checkpoints_are_full(f, place + 1);
 }
 
-/* Returns what is saved when the forward has ended. */
-static uint64_t forward(struct climb *c)
+static void forward(struct climb *c)
 {
     const struct stage_spots *s = c->p->stage;
-    const struct in_flight *f = &c->p->flight;
-    c->saved = saved_of_others(c, 0);
     if (s->has_embedding) {
+        enter_run(c, 0, WAY_FORWARD);
+        c->saved = c->beside->saved;
         c->gathered = window(c->p, 0);
-        c->checkpoints = checkpoint_bytes(&c->p->e->in, f, 1, 0, 0);
+        c->checkpoints = checkpoint_bytes(&c->p->e->in, &c->flight, 1, 0, 0);
         look(c, 0, 0);
     }
     for (int i = 0; i < s->count; i++) {
         const struct spot *spot = &s->spots[i];
         bool saves = spot->layer >= s->recomputed;
+        enter_layer(c, spot->layer, WAY_FORWARD);
         c->gathered = window(c->p, spot->layer + s->has_embedding);
         set_checkpoints(c, spot->layer, true);
-        c->saved = add_sat(saved_of_others(c, spot->layer),
-                           kept_bytes(c, spot->before, RESIDENCY_FORWARD_SAVED));
+        c->saved = add_sat(c->beside->saved, kept_bytes(c, spot->before, RESIDENCY_FORWARD_SAVED));
         look_at_layer(c, 0,
                       kind_at(c, spot->layer, saves ? RESIDENCY_FORWARD_SAVED : RESIDENCY_FORWARD),
-                      output_is_elsewhere(s, f, spot->layer));
+                      output_is_elsewhere(s, &c->flight, spot->layer));
     }
-    return add_sat(
-        saved_of_others(c, s->layers - 1),
-        kept_bytes(c, s->kept_run[run_count(s->run, s->layers) - 1], RESIDENCY_FORWARD_SAVED));
+    c->saved =
+        add_sat(c->beside->saved, kept_bytes(c, s->kept_run[run_count(s->run, s->layers) - 1],
+                                             RESIDENCY_FORWARD_SAVED));
 }
 
 static struct unit_gradient head_gradient(const struct stage_parts *p)
@@ -306,13 +357,14 @@ static void backward(struct climb *c)
     for (int i = s->count - 1; i >= 0; i--) {
         const struct spot *spot = &s->spots[i];
         bool first = spot->layer == s->layers - 1; /* of the stage, or of a run */
+        enter_layer(c, spot->layer, WAY_BACKWARD);
         if (!first && (spot->layer + 1) % s->run != 0)
             c->pending = pending_of(c, &layer_of(c->p, spot->layer + 1)->gradient);
         else if (!first)
             c->pending = 0;
-        backward_at(c, spot,
-                    add_sat(saved_of_others(c, spot->layer),
-                            kept_bytes(c, spot->before, RESIDENCY_BACKWARD_SAVED)));
+        backward_at(
+            c, spot,
+            add_sat(c->beside->saved, kept_bytes(c, spot->before, RESIDENCY_BACKWARD_SAVED)));
     }
     if (!s->has_embedding)
         return;
@@ -358,9 +410,9 @@ static struct muon_bytes muon_of(const struct stage_parts *p)
 }
 
 /* The end of the step: reduction, then the optimizer. */
-static void finish(struct climb *c, uint64_t idle)
+static void finish(struct climb *c)
 {
-    c->steady = idle;
+    c->steady = c->idle;
     c->checkpoints = c->saved = c->gathered = 0;
     c->gradients = receive_bytes(c->p);
     look(c, 0, 0);
@@ -373,19 +425,16 @@ static void finish(struct climb *c, uint64_t idle)
 
 void stage_peak_find(const struct stage_parts *parts, int rows, struct stage_peak *ret)
 {
-    struct climb c = { .p = parts, .rows = rows, .steady = add_sat(parts->fixed, parts->pipeline) };
-    others_init(&c);
-    uint64_t idle = c.steady;
-    const struct in_flight *f = &parts->flight;
+    struct climb c;
+    climb_init(&c, parts, rows);
+    passes_init(&c, 0, true);
     look(&c, 0, 0);
-    c.steady = add_sat(idle, mul_sat((uint64_t)f->micro_batches, f->inputs));
-    uint64_t saved = forward(&c);
-    c.saved = saved;
+    forward(&c);
     if (predicts(parts))
         predictions(&c);
     if (parts->stage->has_head)
         loss(&c);
     backward(&c);
-    finish(&c, idle);
+    finish(&c);
     *ret = c.best;
 }

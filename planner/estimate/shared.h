@@ -112,10 +112,12 @@ struct stage_peak {
     uint64_t bytes;
     uint64_t moving; /* of these, dynamic and logits */
 };
-/* runs.c - kept_by_others of a stage, to the bit. */
-void kept_in_flight(const struct stage_parts *parts, int runs, const uint64_t *kept, uint64_t *ret);
-/* Saved when the forward has ended, by the other micro-batches too; without the last layer's. */
-uint64_t stage_saved_bytes(const struct stage_parts *parts, int rows, bool but_last);
+/* Inputs and what layers saved while the last run of layers is at work, of all in flight: forward
+ * and backward without what the last layer saves; in the loss. */
+struct stage_held {
+    uint64_t forward, backward, loss;
+};
+void stage_held_find(const struct stage_parts *parts, int rows, struct stage_held *ret);
 void stage_peak_find(const struct stage_parts *parts, int rows, struct stage_peak *ret);
 
 /* seconds.c - what step_time.c has of the model's layers, from what is shared. */

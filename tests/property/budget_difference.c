@@ -79,6 +79,20 @@ static const struct phase_bytes *find_phase(const struct phases_played *all,
     return NULL;
 }
 
+/* Whether no phase of the budget with the same work is as full as one that was played. */
+static bool is_unforeseen(const struct phase_bytes *was, const struct phase_bytes *phases,
+                          size_t count, uint64_t beside)
+{
+    uint64_t most = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct phase *p = &phases[i].phase;
+        uint64_t bytes = phases[i].bytes - beside;
+        if (p->kind == was->phase.kind && p->layer == was->phase.layer && bytes > most)
+            most = bytes;
+    }
+    return was->bytes > most;
+}
+
 int phase_differences(const struct budget_input *in, int stage, uint64_t beside,
                       const struct phases_played *played, bool tell)
 {
@@ -90,6 +104,13 @@ int phase_differences(const struct budget_input *in, int stage, uint64_t beside,
         char text[96];
         phase_format(&phases[i].phase, text, sizeof text);
         ret += differ("", text, phases[i].bytes - beside, was ? was->bytes : 0, tell);
+    }
+    for (size_t i = 0; i < played->count; i++) {
+        const struct phase_bytes *was = &played->items[i];
+        char text[96];
+        phase_format(&was->phase, text, sizeof text);
+        if (is_unforeseen(was, phases, count, beside))
+            ret += differ("fuller than any such phase, ", text, 0, was->bytes, tell);
     }
     return ret;
 }

@@ -23,8 +23,9 @@ struct phases_played {
 };
 void phase_played(const struct sim_phase *phase, uint64_t bytes, void *phases);
 
-/* How many phases of a stage's budget were played with other bytes, or not at all. beside: bytes of
- * what is not played. */
+/* How many phases of a stage's budget were played with other bytes, or not at all; and how many
+ * that were played, of any micro-batch, are fuller than those of the budget with the same work.
+ * beside: bytes of what is not played. */
 int phase_differences(const struct budget_input *in, int stage, uint64_t beside,
                       const struct phases_played *played, bool tell);
 

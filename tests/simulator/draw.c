@@ -44,6 +44,8 @@ static void draw_widths(const struct draw *d, struct model *m)
 {
     int kv = 1 << pick(d, 0, 3);
     m->layers = pick(d, 1, d->features & DRAW_STAGES ? 14 : 6);
+    if (has(d, DRAW_INTERLEAVED, 2)) /* so many that several runs a stage are likely */
+        m->layers = 2 * m->layers + pick(d, 0, 10);
     m->hidden = 32 * pick(d, 1, 5);
     m->vocab = chance(d, 2) ? 64 * pick(d, 2, 40) : pick(d, 50, 3000);
     m->tied = chance(d, 3);
@@ -164,15 +166,13 @@ static void draw_published(const struct draw *d, struct model *m)
 static void draw_stages(const struct draw *d, struct layout *l, int layers)
 {
     layout_split_layers(l, layers);
-    if (d->features & DRAW_INTERLEAVED && l->pp > 1 && chance(d, 2)) {
-        l->vpp = pick(d, 2, 3);
-        return;
-    }
+    if (d->features & DRAW_INTERLEAVED && l->pp > 1 && chance(d, 2))
+        l->vpp = pick(d, 2, 4);
     for (int i = 0; i < 3 && l->pp > 1; i++) {
-        int from = pick(d, 0, l->pp - 1), to = pick(d, 0, l->pp - 1);
-        if (l->stage_layers[from] > 1) {
-            l->stage_layers[from]--;
-            l->stage_layers[to]++;
+        int from = pick(d, 0, l->pp - 1), to = pick(d, 0, l->pp - 1), count = l->vpp;
+        if (l->stage_layers[from] > count) {
+            l->stage_layers[from] -= count;
+            l->stage_layers[to] += count;
         }
     }
 }
@@ -197,7 +197,7 @@ static void draw_layout(const struct draw *d, const struct model *m, struct layo
     if (l->pp <= m->layers)
         draw_stages(d, l, m->layers);
     if (l->vpp > 1)
-        l->micro_batches = l->pp * pick(d, 1, 3);
+        l->micro_batches = l->pp * pick(d, 1, chance(d, 3) ? 6 : 3);
 }
 
 static void draw_moe(const struct draw *d, const struct layout *l, uint64_t seq,

@@ -10,7 +10,6 @@
 #include "budget_sample.h"
 #include "planner/budget/parts.h"
 #include "planner/estimate/estimator.h"
-#include "planner/estimate/shared.h"
 #include "tests/support/random.h"
 
 #include <stdio.h>
@@ -367,44 +366,6 @@ static double seconds_of(const struct choices *choices)
 }
 
 /* Rounding apart. */
-/* Of every stage, with runs that keep anything: bytes of theirs, and how many there are, drawn. */
-static void assert_same_runs(uint64_t *seed, struct estimator *e, const struct layout *l)
-{
-    uint64_t kept[RUNS_MAX], slow[RUNS_MAX], fast[RUNS_MAX];
-    for (int stage = 0; stage < l->pp; stage++) {
-        struct stage_spots spots = { .index = stage };
-        struct stage_parts parts = { .e = e, .stage = &spots };
-        int runs = pick(seed, 1, l->vpp + 1);
-        for (int i = 0; i < runs; i++)
-            kept[i] = (uint64_t)pick(seed, 0, 3) * (uint64_t)pick(seed, 0, 50);
-        in_flight_counts(&e->in, stage, 2 * runs, &parts.flight);
-        kept_by_others(&e->in, stage, runs, kept, slow);
-        kept_in_flight(&parts, runs, kept, fast);
-        assert_memory_equal(fast, slow, (size_t)runs * sizeof *fast);
-    }
-}
-
-/* Whole groups of micro-batches and what is left of one; fewer of them than runs, and many. */
-static void runs_in_flight_keep_what_a_look_at_all_ends_finds(void **state)
-{
-    struct choices choices = { .primitives = primitives_default() };
-    struct estimator e = { .in = { .choices = &choices } };
-    uint64_t seed = 29;
-    (void)state;
-    sample_init(&s);
-    e.in.model = &s.model;
-    for (int round = 0; round < 3000; round++) {
-        struct layout *l = &choices.layout;
-        l->pp = pick(&seed, 2, 6);
-        l->vpp = pick(&seed, 2, 6);
-        l->micro_batch = 1;
-        l->micro_batches = pick(&seed, 1, 30);
-        if (pick(&seed, 0, 3))
-            l->micro_batches *= l->pp;
-        assert_same_runs(&seed, &e, l);
-    }
-}
-
 static void assert_no_less(double longer, double shorter, const char *what)
 {
     if (longer < shorter * (1 - 1e-12))
@@ -442,7 +403,6 @@ static void recompute_and_tiles_take_time_in_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs_in_flight_keep_what_a_look_at_all_ends_finds),
         cmocka_unit_test(recompute_and_tiles_take_time_in_order),
         cmocka_unit_test(bounds_hold_for_what_they_leave_open),
         cmocka_unit_test(what_a_search_leaves_out_is_no_better),
