@@ -336,6 +336,7 @@ bool decide(struct space *space, struct decision *ret)
     decide_settings(space, ret);
     decide_speed(space, ret);
     decide_by_search(space, ret);
+    decide_stages(space, ret);
     space_fill(space, &ret->chosen);
     return true;
 }

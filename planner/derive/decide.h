@@ -41,6 +41,10 @@ void decide_settings(struct space *space, struct decision *decision);
  * hide and the step gets faster by them. */
 void decide_speed(struct space *space, struct decision *decision);
 
+/* Fewer layers on the last stage where that is faster, or alone fits; every layout completed after
+ * it is split alike. */
+void decide_stages(struct space *space, struct decision *decision);
+
 /* All of the above; false when no legal layout exists. */
 bool decide(struct space *space, struct decision *ret);
 

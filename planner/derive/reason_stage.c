@@ -38,88 +38,72 @@ static bool with_stages(struct story *s, const struct layout *layout, struct can
     return true;
 }
 
-/* The price against an even split of the layers alone, where that is another. */
-static void price_even(struct story *s)
+/* The price against another split, where that is another and legal. */
+static void price_split(struct story *s, const struct layout *split)
 {
-    struct layout even = s->chosen->choices.layout;
     struct candidate other;
     char name[LIST + 16], list[LIST];
 
-    layout_split_layers(&even, s->space->q->model->layers);
-    if (!with_stages(s, &even, &other))
+    if (!with_stages(s, split, &other))
         return;
-    (void)snprintf(name, sizeof name, "stage_layers=%s", list_layers(&even, list));
+    (void)snprintf(name, sizeof name, "stage_layers=%s", list_layers(split, list));
     price_append(s->chosen, &other, name, s->text, BECAUSE, &s->used);
 }
 
-/* Of the splits that leave the last stage fewer layers, and the others equally many, the fastest
- * that fits: the head and its loss, with prediction layers, are work of the last stage alone. */
-static bool lighter_end(struct story *s, struct candidate *ret)
+static int prediction_layers(const struct model *m)
 {
-    const struct layout *l = &s->chosen->choices.layout;
+    return m->mtp_trained ? m->mtp_layers : 0;
+}
+
+/* What the last stage has that others have not. */
+static void tell_last_stage(struct story *s)
+{
+    int more = prediction_layers(s->space->q->model);
+    if (more > 0)
+        TELL(s,
+             "the last stage has the head and %d prediction layer%s, which count%s as its layers",
+             more, more > 1 ? "s" : "", more > 1 ? "" : "s");
+    else
+        TELL(s, "the last stage has the head and its loss");
+}
+
+/* The end has still fewer layers than an even split with the predictions among them leaves. */
+static void tell_lighter_end(struct story *s, const struct layout *even)
+{
+    const char *still = prediction_layers(s->space->q->model) > 0 ? " still" : "";
     struct candidate other;
-    bool found = false;
-
-    for (int last = l->stage_layers[l->pp - 1] - 1; last >= 1; last--) {
-        struct layout split = { .pp = l->pp - 1 };
-        layout_split_layers(&split, s->space->q->model->layers - last);
-        split.stage_layers[l->pp - 1] = last;
-        if (!with_stages(s, &split, &other) || other.verdict != VERDICT_FITS)
-            continue;
-        if (found && other.time.seconds >= ret->time.seconds)
-            break;
-        *ret = other;
-        found = true;
-    }
-    return found;
-}
-
-/* Whether a split with a lighter end is worth telling: it alone fits, or it is faster. */
-static bool is_worth_telling(struct story *s, struct candidate *ret)
-{
-    const struct layout *l = &s->chosen->choices.layout;
-    if (choice_is_fixed(&s->space->q->fixed, "stage_layers") || l->vpp > 1 || !lighter_end(s, ret))
-        return false;
-    return s->chosen->verdict != VERDICT_FITS ||
-           s->chosen->time.seconds > ret->time.seconds * (1 + WORTH_TELLING);
-}
-
-static void tell_lighter_end(struct story *s, const struct candidate *other)
-{
-    double gain = s->chosen->time.seconds / other->time.seconds - 1;
-    char list[LIST];
-
-    SAY(s, "; stage_layers=%s fits%s", list_layers(&other->choices.layout, list),
-        s->chosen->verdict == VERDICT_FITS ? " too" : "");
-    if (gain > 0)
-        SAY(s, " and is %.0f %% faster", 100 * gain);
-    SAY(s, ", since the last stage also has the head and the loss");
+    tell_last_stage(s);
+    if (!with_stages(s, even, &other))
+        return;
+    if (other.verdict == VERDICT_FITS)
+        TELL(s, "; with fewer layers%s the step is %.0f %% faster", still,
+             100 * (other.time.seconds / s->chosen->time.seconds - 1));
+    else
+        TELL(s, "; with fewer layers%s it fits", still);
 }
 
 void reasons_of_stages(struct story *s)
 {
     const struct layout *l = &s->chosen->choices.layout;
     const struct model *m = s->space->q->model;
-    struct candidate lighter;
+    struct layout even = *l;
     char value[LIST];
 
-    if (l->pp == 1)
+    if (l->pp == 1 || are_equal(l) || !story_begin(s, "stage_layers", list_layers(l, value)))
         return;
-    bool told = is_worth_telling(s, &lighter);
-    if ((are_equal(l) && !told) || !story_begin(s, "stage_layers", list_layers(l, value)))
+    layout_split_with_last(&even, m->layers, l->vpp > 1 ? 0 : prediction_layers(m));
+    if (s->space->lighter > 0) {
+        tell_lighter_end(s, &even);
+        price_split(s, &even);
         return;
-    if (m->mtp_trained && l->stage_layers[l->pp - 1] < l->stage_layers[0])
-        TELL(s,
-             "the last stage has the head and %d prediction layer%s, which count%s as its layers",
-             m->mtp_layers, m->mtp_layers > 1 ? "s" : "", m->mtp_layers > 1 ? "" : "s");
-    else if (are_equal(l))
-        TELL(s, "%d layers on %d stages", m->layers, l->pp);
+    }
+    if (prediction_layers(m) > 0 && l->stage_layers[l->pp - 1] < l->stage_layers[0])
+        tell_last_stage(s);
     else
         TELL(s,
              "%d layers on %d stages: those before the last take one more, since the last has the "
              "head and the first hold the most micro-batches",
              m->layers, l->pp);
-    if (told)
-        tell_lighter_end(s, &lighter);
-    price_even(s);
+    layout_split_layers(&even, m->layers);
+    price_split(s, &even);
 }

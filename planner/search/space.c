@@ -292,11 +292,25 @@ static int at_least_one(int value)
     return value > 0 ? value : 1;
 }
 
+/* What the last stage has beside its layers counts as layers: predictions, and as many as it is
+ * made lighter by. */
+void space_split_layers(const struct space *space, struct layout *l)
+{
+    const struct model *model = space->q->model;
+    int more = (model->mtp_trained ? model->mtp_layers : 0) + space->lighter;
+
+    if (!space->open_stages)
+        memcpy(l->stage_layers, space->fixed.stage_layers, sizeof l->stage_layers);
+    else if (l->pp <= LAYOUT_MAX_STAGES)
+        layout_split_with_last(l, model->layers, l->vpp > 1 ? 0 : more);
+    else
+        memset(l->stage_layers, 0, sizeof l->stage_layers);
+}
+
 /* Everything that follows from tp, pp, cp, ep, etp: data-parallel widths, batches, stages. */
 static void complete_layout(const struct space *space, const struct degrees *d, struct layout *l)
 {
-    const struct model *model = space->q->model;
-    int gpus = space->q->gpus, more = model->mtp_trained ? model->mtp_layers : 0;
+    int gpus = space->q->gpus;
     int dp = at_least_one(gpus / at_least_one(d->tp * d->pp * d->cp));
     int e_dp = at_least_one(gpus / at_least_one(d->etp * d->ep * d->pp));
 
@@ -314,12 +328,7 @@ static void complete_layout(const struct space *space, const struct degrees *d, 
         space->open_micro_batch && d->micro_batch > 0 ? d->micro_batch : space->micro_batch;
     int64_t batches = space->global_batch / ((int64_t)dp * l->micro_batch);
     l->micro_batches = batches < 1 ? 1 : batches > INT32_MAX ? INT32_MAX : (int)batches;
-    if (!space->open_stages)
-        memcpy(l->stage_layers, space->fixed.stage_layers, sizeof l->stage_layers);
-    else if (l->pp <= LAYOUT_MAX_STAGES)
-        layout_split_with_last(l, model->layers, l->vpp > 1 ? 0 : more);
-    else
-        memset(l->stage_layers, 0, sizeof l->stage_layers);
+    space_split_layers(space, l);
 }
 
 /* Ranks that share the vocabulary: as many replicas as reach each other at link speed. */

@@ -35,6 +35,7 @@ struct space {
     struct knob sharding, recompute, loss, chunks, ahead;
     struct knob context; /* of softmax attention where cp > 1 */
     struct knob exchange, capped;
+    int lighter; /* layers that an end of stages has fewer for its head and loss; 0: none */
     long layouts, legal, fitting;
 };
 
@@ -100,6 +101,9 @@ int space_vpp_values(const struct space *space, const struct degrees *outer, int
 int space_micro_batch_values(const struct space *space, const struct degrees *outer, int *ret);
 int space_degree_values(const struct space *space, enum degree degree, const struct degrees *outer,
                         int *ret);
+
+/* The stages of a layout whose other degrees are there, where they are open. */
+void space_split_layers(const struct space *space, struct layout *layout);
 
 /* Writes the whole of *ret. Degrees that do not divide the world are rounded down, so that the
  * legality table can name the fault. */

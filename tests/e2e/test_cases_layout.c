@@ -121,18 +121,46 @@ static void layers_that_stages_do_not_divide(void **state)
     "--set sharding=zero1 --set recompute=none --set loss=linear_ce "
 
 /* The same for a head that outweighs layers: 151,936 x 4,096 = 622e6 parameters against 193e6 of a
- * layer. 36 layers split evenly, but a last stage of 7 is told to be faster, and is. */
+ * layer, so that the last of four stages has the work of about twelve layers where an even split of
+ * 36 gives nine to each. Two layers fewer there are taken; one more or one less is slower. */
 static void a_last_stage_that_pays_for_its_head(void **state)
 {
     (void)state;
-    json_t *even = case_plan(WIDE_HEAD, "fits");
-    const char *because = because_of(even, "stage_layers=9,9,9,9");
-    assert_non_null(strstr(because, "stage_layers=10,10,9,7 fits too and is 1"));
-    json_t *told = case_plan(WIDE_HEAD "--set stage_layers=10,10,9,7", "fits");
-    assert_true(number_at(told, "recommended.step.seconds") <
-                0.9 * number_at(even, "recommended.step.seconds"));
+    json_t *taken = case_plan(WIDE_HEAD, "fits");
+    assert_stages(taken, (const int[]){ 9, 10, 10, 7 }, 4);
+    const char *because = because_of(taken, "stage_layers=9,10,10,7");
+    assert_non_null(strstr(because, "with fewer layers the step is 1"));
+    assert_non_null(strstr(because, "against stage_layers=9,9,9,9: kernels -"));
+    double seconds = number_at(taken, "recommended.step.seconds");
+    json_t *even = case_plan(WIDE_HEAD "--set stage_layers=9,9,9,9", "fits");
+    json_t *heavier = case_plan(WIDE_HEAD "--set stage_layers=9,9,10,8", "fits");
+    json_t *lighter = case_plan(WIDE_HEAD "--set stage_layers=10,10,11,5", "fits");
+    assert_true(seconds < 0.9 * number_at(even, "recommended.step.seconds"));
+    assert_true(seconds < number_at(heavier, "recommended.step.seconds"));
+    assert_true(seconds < number_at(lighter, "recommended.step.seconds"));
+    json_decref(taken);
     json_decref(even);
-    json_decref(told);
+    json_decref(heavier);
+    json_decref(lighter);
+}
+
+/* Interleaved stages are equal, and a head smaller than the differences between stages moves
+ * nothing: 2 % of the step is asked for. */
+static void stages_stay_even_where_little_is_gained(void **state)
+{
+    (void)state;
+    json_t *turns = case_plan(H100("qwen3-8b", 16) "--global-batch 256 --set pp=2 --set vpp=3 "
+                                                   "--set tp=1 --set cp=1 --set sharding=zero1 "
+                                                   "--set recompute=none --set loss=linear_ce",
+                              "fits");
+    json_t *small = case_plan(H100("qwen3-8b", 16) "--global-batch 256 --set pp=2 --set tp=1 "
+                                                   "--set cp=1 --set model.vocab=1024 "
+                                                   "--set sharding=zero1 --set recompute=full",
+                              "fits");
+    assert_stages(turns, (const int[]){ 18, 18 }, 2);
+    assert_stages(small, (const int[]){ 18, 18 }, 2);
+    json_decref(turns);
+    json_decref(small);
 }
 
 /* What no layout can have is refused with the values next to it that can be had. */
@@ -224,6 +252,7 @@ int main(void)
         cmocka_unit_test(ulysses_wants_whole_heads),
         cmocka_unit_test(layers_that_stages_do_not_divide),
         cmocka_unit_test(a_last_stage_that_pays_for_its_head),
+        cmocka_unit_test(stages_stay_even_where_little_is_gained),
         cmocka_unit_test(nearest_legal_values),
         cmocka_unit_test(stages_that_drop_layers),
         cmocka_unit_test(a_vocabulary_that_does_not_divide),
