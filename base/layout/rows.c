@@ -36,6 +36,14 @@ bool rows_are_packed(const struct rows_input *in)
     return has_lengths(in) || in->choices->primitives.tokens_per_gpu > 0;
 }
 
+uint64_t rows_longest(const struct rows_input *in)
+{
+    if (!rows_are_packed(in))
+        return in->seq_tokens;
+    uint64_t tokens = has_lengths(in) ? in->lengths->items[0].tokens : in->seq_tokens;
+    return rows_padded(tokens, rows_multiple(in->choices));
+}
+
 /* Sequences of a step, which under tokens_per_gpu are samples. */
 static uint64_t samples(const struct choices *choices)
 {
@@ -51,7 +59,7 @@ struct pile {
 
 /* Rows filled alike. */
 struct pattern {
-    uint64_t rows, tokens;
+    uint64_t rows, tokens, pieces;
     double squares; /* of one row's pieces */
 };
 
@@ -88,6 +96,7 @@ static bool next_pattern(struct pile *pile, uint64_t capacity, struct pattern *r
             room = 1;
         taken[i] = left < room ? left : room;
         ret->tokens += taken[i] * length;
+        ret->pieces += taken[i];
         ret->squares += (double)taken[i] * (double)length * (double)length;
         if (taken[i] > 0 && left / taken[i] < ret->rows)
             ret->rows = left / taken[i];
@@ -144,6 +153,7 @@ void rows_init(const struct rows_input *in, struct packed_rows *ret)
     pile_init(in, ret, &pile);
     while (next_pattern(&pile, ret->row_tokens, &pattern)) {
         ret->rows = add_sat(ret->rows, pattern.rows);
+        ret->most_pieces = pattern.pieces > ret->most_pieces ? pattern.pieces : ret->most_pieces;
         deal_rows(&deal, &pattern);
     }
     ret->imbalance = most_over_mean(&deal);

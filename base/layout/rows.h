@@ -19,6 +19,7 @@ struct packed_rows {
     uint64_t multiple;              /* of which a piece's tokens are, padded */
     uint64_t pieces;                /* packed, longest first, into */
     uint64_t rows;                  /* as many rows */
+    uint64_t most_pieces;           /* of the row that has the most */
     uint64_t tokens, padded_tokens; /* of all these pieces, without and with their padding */
     /* Sum of the squares of the fullest data-parallel rank's pieces over the mean of all, where
      * rows are dealt in turn; 1: even. What attention's share of that rank is longer. */
@@ -36,6 +37,8 @@ bool rows_are_packed(const struct rows_input *in);
 uint64_t rows_padded(uint64_t tokens, uint64_t multiple);
 /* 2 x cp, or 1 without cp; under packing=piece cp x lcm(2, tp), or tp without cp. */
 uint64_t rows_multiple(const struct choices *choices);
+/* Tokens of the longest piece with its padding; seq_tokens where nothing is packed. */
+uint64_t rows_longest(const struct rows_input *in);
 /* tokens_per_gpu x cp, or seq_tokens. */
 uint64_t rows_capacity(const struct choices *choices, uint64_t seq_tokens);
 

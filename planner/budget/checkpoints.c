@@ -124,19 +124,20 @@ void in_flight_counts(const struct budget_input *in, int stage, int stage_layers
     offload_init(&in->choices->primitives, add_sat(ret->other_layers, (uint64_t)ret->run), ret);
 }
 
-/* Ids and targets, those of each trained prediction layer too; under rl advantages, and what each
- * pass gave. */
+/* Ids and targets, those of each trained prediction layer too; positions in packed pieces; under rl
+ * advantages, and what each pass gave. */
 int inputs_values(const struct budget_input *in)
 {
     const struct primitives *p = &in->choices->primitives;
     int targets = model_predicts(in->model) ? 1 + in->model->mtp_layers : 1;
-    return 1 + targets + (p->rl != 0) + logprob_passes(p);
+    return 1 + targets + (packed_pieces(in) > 0) + (p->rl != 0) + logprob_passes(p);
 }
 
 uint64_t inputs_bytes(const struct budget_input *in)
 {
-    uint64_t values = (uint64_t)inputs_values(in);
-    return mul_sat(values, arena_bytes(local_tokens(in), 4));
+    uint64_t values = (uint64_t)inputs_values(in), pieces = packed_pieces(in);
+    uint64_t tokens = mul_sat(values, arena_bytes(local_tokens(in), 4));
+    return pieces == 0 ? tokens : add_sat(tokens, arena_bytes(pieces + 1, 4)); /* where each is */
 }
 
 void in_flight_init(const struct budget_input *in, const struct stage *stage, struct in_flight *ret)

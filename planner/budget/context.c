@@ -122,8 +122,9 @@ static uint64_t deterministic_workspace(const struct budget_input *in, const str
 {
     enum context context = in->choices->primitives.context;
     bool gathered = context == CONTEXT_ALLGATHER_KV && v->cp > 1;
-    uint64_t keys = context == CONTEXT_RING ? div_up(in->seq_tokens, v->cp) : in->seq_tokens;
-    uint64_t queries = context == CONTEXT_ULYSSES ? in->seq_tokens : div_up(in->seq_tokens, v->cp);
+    uint64_t longest = longest_sequence(in), part = div_up(longest, v->cp);
+    uint64_t keys = context == CONTEXT_RING ? part : longest;
+    uint64_t queries = context == CONTEXT_ULYSSES ? longest : part;
     uint64_t rows = at_most(gathered ? queries / 2 : queries, 2048);
     uint64_t columns = mul_sat(8, div_up(at_most(keys, 4096), 8));
     uint64_t block = add_sat(mul3_sat(12, rows, columns), mul3_sat(4, rows, v->dim));
@@ -138,7 +139,7 @@ static uint64_t attention_workspace(const struct budget_input *in, const struct 
 {
     enum context context = in->choices->primitives.context;
     if (in->hardware->host)
-        return mul3_sat(8, in->seq_tokens, v->dim);
+        return mul3_sat(8, longest_sequence(in), v->dim);
     if (in->choices->primitives.attention_deterministic)
         return deterministic_workspace(in, v);
     uint64_t keys = all_tokens(in);
@@ -164,7 +165,7 @@ static uint64_t latent_workspace(const struct budget_input *in, const struct vie
     uint64_t keys = all_tokens(in);
     uint64_t block = latent_head_block(in);
     if (in->hardware->host)
-        return mul3_sat(8, in->seq_tokens, v->dim);
+        return mul3_sat(8, longest_sequence(in), v->dim);
     if (context != CONTEXT_ALLGATHER_KV || v->cp == 1)
         return add_sat(mul3_sat(4, v->query, v->tokens), LIBRARY_BYTES);
     uint64_t dq = mul3_sat(2, block * v->dim, v->tokens);

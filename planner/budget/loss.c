@@ -82,15 +82,16 @@ static uint64_t entropy_bytes(const struct budget_input *in, const struct widths
     return asked ? tile_bytes(w, entries_at_work(in, w), 4) : 0;
 }
 
-/* Final hidden states and their norm; the logits whole, or a tile, strip or shard of them in fp32;
- * log-sum-exp, target's logit and entropy of every token, fp32. No gradient. */
+/* Final hidden states and their norm; then, beside the norm, the logits whole in their dtype, or a
+ * tile, strip or shard of them in fp32; log-sum-exp, target's logit and entropy of every token,
+ * fp32. No gradient. */
 void logprob_bytes(const struct budget_input *in, struct loss_bytes *ret)
 {
     const struct primitives *p = &in->choices->primitives;
     struct widths w = widths_of(in);
     uint64_t entries = entries_at_work(in, &w), logits = 0, tile = tile_bytes(&w, entries, 4);
     uint64_t results = mul_sat(3, arena_bytes(w.tokens, 4));
-    uint64_t normed = add_sat(mul_sat(2, w.state), w.gathered);
+    uint64_t normed = add_sat(w.state, w.gathered);
     if (p->loss == LOSS_FULL) {
         logits = arena_bytes(mul_sat(w.tokens, w.vocab), dtype_bytes(p->logits_dtype));
         tile = 0;
@@ -98,7 +99,7 @@ void logprob_bytes(const struct budget_input *in, struct loss_bytes *ret)
     if (p->loss == LOSS_RING_DTP) /* one shard at work, one arriving */
         tile = add_sat(tile, mul_sat(2, arena_bytes(mul_sat(entries, w.hidden), 2)));
     uint64_t working = add_sat(add_sat(tile, entropy_bytes(in, &w)), results);
-    *ret = (struct loss_bytes){ .normed = normed,
+    *ret = (struct loss_bytes){ .normed = add_sat(normed, w.state),
                                 .tiles = add_sat(normed, working),
                                 .logits = logits };
 }

@@ -87,6 +87,9 @@ uint64_t state_offload(const struct primitives *p, uint64_t *items);
 uint64_t reference_add(const struct budget_input *in, uint64_t *items);
 /* Device memory that its units pass through where the host holds them: those of two units. */
 uint64_t reference_slots_bytes(const struct budget_input *in, const struct stage *stage);
+/* What is beside a layer's input while a pass that keeps nothing is at the layer, the place-th of a
+ * run of layers from `first` on: what an indexer chose, experts' sums at their latent width. */
+uint64_t passing_extras_bytes(const struct budget_input *in, int first, int layers, int place);
 /* Passes beside the step: 0 to 2. */
 int logprob_passes(const struct primitives *p);
 
@@ -193,6 +196,10 @@ void working_shape_mixer(const struct budget_input *in, enum mixer mixer,
 uint64_t latent_head_block(const struct budget_input *in);
 uint64_t local_tokens(const struct budget_input *in); /* T */
 uint64_t all_tokens(const struct budget_input *in);   /* of a micro-batch at all ranks of cp */
+/* Tokens of the longest sequence, or packed piece with its padding. */
+uint64_t longest_sequence(const struct budget_input *in);
+/* Of the micro-batch with the most packed pieces, how many; 0: none are packed. */
+uint64_t packed_pieces(const struct budget_input *in);
 int packed_micro_batches(const struct budget_input *in);
 /* Of a step; asked many times for every layout. */
 static inline int micro_batches_of(const struct budget_input *in)

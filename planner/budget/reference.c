@@ -8,6 +8,36 @@ int logprob_passes(const struct primitives *p)
     return ((p->rl & RL_OLD) != 0) + ((p->rl & RL_REFERENCE) != 0);
 }
 
+static bool has_mixer(const struct model *m, int layer, enum mixer mixer)
+{
+    return m->layer_mixer[layer] == mixer;
+}
+
+/* Of what an indexer chose: from its layer to the last one that shares it. */
+static uint64_t passing_choices(const struct budget_input *in, int first, int layers, int place)
+{
+    const struct model *m = in->model;
+    int indexer = first + place, sharer = first + place;
+    while (indexer >= first && !has_mixer(m, indexer, MIXER_DSA))
+        indexer--;
+    if (indexer < first)
+        return 0;
+    while (sharer < first + layers && !has_mixer(m, sharer, MIXER_DSA_SHARED) &&
+           (sharer == first + place || !has_mixer(m, sharer, MIXER_DSA)))
+        sharer++;
+    bool shared = sharer < first + layers && has_mixer(m, sharer, MIXER_DSA_SHARED);
+    return indexer == first + place || shared ? chosen_bytes(in) : 0;
+}
+
+uint64_t passing_extras_bytes(const struct budget_input *in, int first, int layers, int place)
+{
+    const struct model *m = in->model;
+    uint64_t choices = passing_choices(in, first, layers, place);
+    if (m->layer_ffn[first + place] != FFN_MOE)
+        return choices;
+    return add_sat(choices, arena_bytes(mul_sat(norm_tokens(in), (uint64_t)m->moe.latent), 2));
+}
+
 /* Under adapters the reference is the policy without them. */
 static bool has_weights(const struct primitives *p)
 {
@@ -41,7 +71,7 @@ uint64_t reference_slots_bytes(const struct budget_input *in, const struct stage
         return 0;
     for (int i = 0; i < stage->layers; i++)
         largest = larger_unit(in, &stage->layer[i], largest);
-    if (stage_holds_embedding(stage))
+    if (stage->has_embedding || stage->tied_copy) /* no pass is a prediction layer's */
         largest = larger_unit(in, &stage->embedding, largest);
     if (stage->has_head)
         largest = larger_unit(in, &stage->head, largest);

@@ -612,6 +612,9 @@ static void forward_head(struct walk *w)
     next_use(w);
     logprob_bytes(w->r->in, &loss);
     w->now[ITEM_CHECKPOINTS] = 0;
+    w->now[ITEM_LOSS_WORKING] = loss.normed;
+    settle(w);
+    observe(w, &phase);
     w->now[ITEM_LOGITS] = loss.logits;
     w->now[ITEM_LOSS_WORKING] = loss.tiles;
     settle(w);
@@ -625,16 +628,21 @@ void timeline_forward(const struct timeline_request *request, struct timeline_re
     struct walk w;
     walk_init(&w, request, NULL);
     forward_init(&w, ret);
-    /* an indexer's choices stay for the layers that share them */
-    w.now[ITEM_CHECKPOINTS] = add_sat(w.flight.checkpoint, chosen_bytes(request->in));
+    w.now[ITEM_CHECKPOINTS] = w.flight.checkpoint;
     if (s->has_embedding) {
         next_use(&w);
         observe(&w, &phase);
     }
     for (int i = 0; i < s->layers; i++) {
+        int from = i - place_in_run(&w, i);
         next_use(&w);
         phase.layer = s->first + i;
-        observe_layer(&w, &phase, residency_of(&w, i, RESIDENCY_FORWARD), output_item(s, i));
+        w.now[ITEM_CHECKPOINTS] =
+            add_sat(w.flight.checkpoint,
+                    passing_extras_bytes(request->in, s->first + from, w.flight.run, i - from));
+        bool leaves = i < s->layers - 1 && place_in_run(&w, i) == w.flight.run - 1;
+        observe_layer(&w, &phase, residency_of(&w, i, RESIDENCY_FORWARD),
+                      leaves ? ITEM_COUNT : output_item(s, i));
     }
     if (s->has_head)
         forward_head(&w);

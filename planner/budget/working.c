@@ -26,6 +26,29 @@ uint64_t all_tokens(const struct budget_input *in)
     return mul_sat((uint64_t)l->micro_batch, in->seq_tokens);
 }
 
+uint64_t longest_sequence(const struct budget_input *in)
+{
+    struct rows_input rows = { in->choices, in->seq_tokens, in->lengths };
+    return rows_longest(&rows);
+}
+
+uint64_t packed_pieces(const struct budget_input *in)
+{
+    struct rows_input input = { in->choices, in->seq_tokens, in->lengths };
+    struct packed_rows rows;
+    if (!rows_are_packed(&input))
+        return 0;
+    rows_init(&input, &rows);
+    return mul_sat(rows.most_pieces, (uint64_t)in->choices->layout.micro_batch);
+}
+
+/* Chunks of a recurrence end with their piece: each but one may add one. */
+static uint64_t recurrence_chunks(const struct budget_input *in, uint64_t chunk_tokens)
+{
+    uint64_t pieces = packed_pieces(in);
+    return add_sat(div_up(local_tokens(in), chunk_tokens), pieces > 0 ? pieces - 1 : 0);
+}
+
 int packed_micro_batches(const struct budget_input *in)
 {
     struct rows_input rows = { in->choices, in->seq_tokens, in->lengths };
@@ -110,18 +133,19 @@ static void index_widths(const struct budget_input *in, bool own, uint64_t *widt
     width[WIDTH_INDEX_KEY] = n * (uint64_t)x->dim;
     width[WIDTH_INDEX_HEADS] = n * (uint64_t)x->heads;
     width[WIDTH_CHOICES] = n * (uint64_t)x->top_k;
-    width[WIDTH_INDEX_TILE] = own && x->heads > 0 ? mul3_sat(4, tile, in->seq_tokens) : 0;
+    width[WIDTH_INDEX_TILE] = own && x->heads > 0 ? mul3_sat(4, tile, longest_sequence(in)) : 0;
 }
 
 static void state_widths(const struct budget_input *in, int tp, uint64_t *width)
 {
     const struct lightning *g = &in->model->lightning;
     const struct mamba *m = &in->model->mamba;
-    uint64_t tokens = local_tokens(in), heads = split(g->heads, tp), dim = (uint64_t)g->head_dim;
+    uint64_t heads = split(g->heads, tp), dim = (uint64_t)g->head_dim;
     width[WIDTH_LIGHTNING] = heads * dim;
     width[WIDTH_LIGHTNING_THREE] = 3 * heads * dim;
-    width[WIDTH_LIGHTNING_STATES] =
-        mul3_sat(div_up(tokens, LIGHTNING_CHUNK_TOKENS), heads * dim, dim);
+    if (g->heads > 0)
+        width[WIDTH_LIGHTNING_STATES] =
+            mul3_sat(recurrence_chunks(in, LIGHTNING_CHUNK_TOKENS), heads * dim, dim);
     if (m->heads == 0)
         return;
     uint64_t groups = split(m->groups, tp), inner = split(m->heads, tp) * (uint64_t)m->head_dim;
@@ -131,7 +155,7 @@ static void state_widths(const struct budget_input *in, int tp, uint64_t *width)
     width[WIDTH_MAMBA_CHANNELS] = inner + 2 * groups * state;
     width[WIDTH_MAMBA_IN] = 2 * inner + 2 * groups * state + width[WIDTH_MAMBA_HEADS];
     width[WIDTH_MAMBA_TILE] = groups * chunk;
-    width[WIDTH_MAMBA_STATES] = mul3_sat(div_up(tokens, chunk), inner, state);
+    width[WIDTH_MAMBA_STATES] = mul3_sat(div_up(local_tokens(in), chunk), inner, state);
 }
 
 static void ffn_widths(const struct model *m, int tp, int etp, uint64_t *width)
@@ -232,7 +256,8 @@ void working_shape(const struct budget_input *in, uint64_t received, struct resi
     ret->chunks.count = d.chunks;
     ret->chunks.capped = in->choices->primitives.moe == MOE_CAPPED;
     ret->chunks.delay = d.delay;
-    ret->rows[ROWS_DELTA_CHUNK] = div_up(local_tokens(in), DELTA_CHUNK_TOKENS);
+    if (in->model->gdn.value_heads > 0)
+        ret->rows[ROWS_DELTA_CHUNK] = recurrence_chunks(in, DELTA_CHUNK_TOKENS);
     ret->width[WIDTH_ONE] = 1;
     ret->width[WIDTH_HIDDEN] = (uint64_t)in->model->hidden;
     attention_widths(in->model, l->tp, ret->width);

@@ -81,6 +81,7 @@ struct body *shared_body(struct estimator *e)
     key.ep = l->ep;
     key.etp = l->etp;
     key.micro_batch = l->micro_batch;
+    key.pieces = packed_pieces(&e->in);
     memcpy(&key.primitives, &e->in.choices->primitives, sizeof key.primitives);
     forget_state_and_loss(&key.primitives);
     struct body *body = memo_find(&e->bodies, &key, &known);

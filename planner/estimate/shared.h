@@ -22,6 +22,7 @@ struct kind_peak {
 /* Layers of one micro-batch: what does not depend on how state is sharded nor on the pipeline. */
 struct body_key {
     int tp, cp, ep, etp, micro_batch, unused;
+    uint64_t pieces; /* packed into the fullest micro-batch */
     struct primitives primitives;
 };
 struct body {

@@ -1,5 +1,8 @@
 #include "tests/property/budget_difference.h"
 
+#include "planner/budget/parts.h"
+#include "planner/budget/peaks.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -56,6 +59,48 @@ int budget_differences(const struct rank_budget *got, const struct sim_result *w
     count += differ("peak", "", played_bytes(got), want->peak, tell);
     count += differ("host", "", got->host_bytes, want->host_bytes, tell);
     return count + differ_in_phase(&got->peak_phase, &want->phase, tell);
+}
+
+/* Item by item what budget_peaks tells the sum of. */
+static int logprob_differences(const struct budget_input *in, const struct rank_budget *got,
+                               const struct sim_result *want, bool tell)
+{
+    static struct stage stage;
+    struct timeline_result forward;
+    stage_init(in, got->stage, &stage);
+    struct timeline_request request = { in, &stage, got->routed_rows, NULL, NULL };
+    timeline_forward(&request, &forward);
+    struct rank_budget pass = { .host_bytes = want->host_bytes, .peak_phase = forward.phase };
+    for (int i = 0; i < ITEM_COUNT; i++) {
+        pass.item_bytes[i] = forward.item[i];
+        pass.item_max_bytes[i] = forward.max[i];
+    }
+    return budget_differences(&pass, want, tell);
+}
+
+int moment_differences(const struct budget_input *in, const struct rank_budget *got,
+                       const struct sim_job *job, bool tell)
+{
+    struct sim_result first, rest, pass = { .peak = 0 };
+    struct rank_peaks peaks;
+    uint64_t beside = 0;
+    bool passes = logprob_passes(&in->choices->primitives) > 0;
+    for (int i = 0; i < ITEM_COUNT; i++)
+        beside += is_played(i) ? 0 : got->item_bytes[i];
+    budget_peaks(in, got, job->rank, &peaks);
+    simulate_first(job, &first);
+    simulate_rest(job, &rest);
+    int count = 0;
+    count += differ("first step", "", peaks.bytes[MOMENT_FIRST_STEP], first.peak + beside, tell);
+    if (!in->hardware->host) {
+        count += differ("save", "", peaks.bytes[MOMENT_SAVE], rest.total + beside, tell);
+        count += differ("resume", "", peaks.bytes[MOMENT_RESUME], rest.total + beside, tell);
+    }
+    if (passes)
+        simulate_log_probabilities(job, &pass);
+    count += differ("log-probabilities", "", peaks.bytes[MOMENT_LOGPROB],
+                    passes ? pass.peak + beside : 0, tell);
+    return passes ? count + logprob_differences(in, got, &pass, tell) : count;
 }
 
 void phase_played(const struct sim_phase *phase, uint64_t bytes, void *phases)

@@ -15,6 +15,11 @@ uint64_t played_bytes(const struct rank_budget *rank);
  * host holds; tell: each on standard error. */
 int budget_differences(const struct rank_budget *got, const struct sim_result *want, bool tell);
 
+/* How many of the moments beside the steady step differ from what is played: the first step, saving
+ * and resuming, passes for log-probabilities; of these every item too. */
+int moment_differences(const struct budget_input *in, const struct rank_budget *got,
+                       const struct sim_job *job, bool tell);
+
 /* The most that was alive in each phase of a step, in order, as sim_job.phase_ended collects it. */
 enum { PHASES_MAX = 8192 };
 struct phases_played {

@@ -26,7 +26,12 @@ enum mutation {
     KEPT_STATE,      /* of prediction layers one state more than is there */
     EARLY_RETURN,    /* what they gather is gone when the head comes */
     NOTHING_OPEN,    /* their gradients have no buffers before they are reduced */
-    FROZEN_AS_TRUNK  /* what is frozen in the trunk is frozen in them */
+    FROZEN_AS_TRUNK, /* what is frozen in the trunk is frozen in them */
+    NO_REFERENCE,    /* the reference model weighs nothing */
+    STATE_TOO_LONG,  /* a pass for log-probabilities keeps its last state beside the logits */
+    NO_CHOICES,      /* it has no indexer's choices and no sums of experts */
+    NO_PIECES,       /* a row is as if it had no pieces */
+    ROW_AS_PIECE     /* or one as long as itself */
 };
 static enum mutation mutation;
 
@@ -42,6 +47,18 @@ void __wrap_context_bytes(const struct budget_input *in, enum mixer mixer,
                           struct context_bytes *ret);
 uint64_t __real_reduce_receive_bytes(const struct budget_input *in, const struct stage *stage);
 uint64_t __wrap_reduce_receive_bytes(const struct budget_input *in, const struct stage *stage);
+uint64_t __real_reference_add(const struct budget_input *in, uint64_t *items);
+uint64_t __wrap_reference_add(const struct budget_input *in, uint64_t *items);
+void __real_logprob_bytes(const struct budget_input *in, struct loss_bytes *ret);
+void __wrap_logprob_bytes(const struct budget_input *in, struct loss_bytes *ret);
+uint64_t __real_passing_extras_bytes(const struct budget_input *in, int first, int layers,
+                                     int place);
+uint64_t __wrap_passing_extras_bytes(const struct budget_input *in, int first, int layers,
+                                     int place);
+uint64_t __real_packed_pieces(const struct budget_input *in);
+uint64_t __wrap_packed_pieces(const struct budget_input *in);
+uint64_t __real_longest_sequence(const struct budget_input *in);
+uint64_t __wrap_longest_sequence(const struct budget_input *in);
 void __real_predicted_init(const struct budget_input *in, const struct loss_bytes *loss,
                            const struct predicted_gradients *gradients, struct predicted *ret);
 void __wrap_predicted_init(const struct budget_input *in, const struct loss_bytes *loss,
@@ -135,6 +152,35 @@ void __wrap_predicted_residency(const struct budget_input *in, uint64_t received
     residency_evaluate(&shape, model_mtp_mixer(m), model_mtp_ffn(m), mode, halves, ret);
 }
 
+uint64_t __wrap_reference_add(const struct budget_input *in, uint64_t *items)
+{
+    return mutation == NO_REFERENCE ? 0 : __real_reference_add(in, items);
+}
+
+void __wrap_logprob_bytes(const struct budget_input *in, struct loss_bytes *ret)
+{
+    __real_logprob_bytes(in, ret);
+    if (mutation == STATE_TOO_LONG)
+        ret->tiles += arena_bytes(norm_tokens(in) * (uint64_t)in->model->hidden, 2);
+}
+
+uint64_t __wrap_passing_extras_bytes(const struct budget_input *in, int first, int layers,
+                                     int place)
+{
+    return mutation == NO_CHOICES ? 0 : __real_passing_extras_bytes(in, first, layers, place);
+}
+
+uint64_t __wrap_packed_pieces(const struct budget_input *in)
+{
+    return mutation == NO_PIECES ? 0 : __real_packed_pieces(in);
+}
+
+uint64_t __wrap_longest_sequence(const struct budget_input *in)
+{
+    uint64_t row = all_tokens(in) / (uint64_t)in->choices->layout.micro_batch;
+    return mutation == ROW_AS_PIECE ? row : __real_longest_sequence(in);
+}
+
 /* What the budget is told of the layout. */
 static void tell_layout(const struct layout *true_one, struct layout *ret)
 {
@@ -162,17 +208,20 @@ static bool differs(uint64_t *seed, unsigned features)
                                .gpus = drawn.gpus,
                                .seq_tokens = drawn.seq_tokens,
                                .routing = drawn.routing,
-                               .routing_quantile = 0.99 };
+                               .routing_quantile = 0.99,
+                               .lengths = &drawn.lengths };
     struct sim_job job = { .model = &drawn.model,
                            .hardware = &drawn.hardware,
                            .choices = &drawn.choices,
                            .seq_tokens = drawn.seq_tokens,
                            .rank = (int)random_below(seed, (uint64_t)drawn.gpus),
-                           .routing = drawn.routing };
+                           .routing = drawn.routing,
+                           .lengths = &drawn.lengths };
     simulate(&job, &played);
     budget_compute(&in, &budget);
     const struct rank_budget *rank = &budget.groups[budget_group_of(&in, &budget, job.rank)];
-    return budget_differences(rank, &played, false) > 0;
+    return budget_differences(rank, &played, false) + moment_differences(&in, rank, &job, false) >
+           0;
 }
 
 static int caught(enum mutation which, unsigned features)
@@ -201,6 +250,11 @@ static void each_change_is_caught(void **state)
         { KEPT_STATE, DRAW_PREDICTED, DRAWS / 10 },
         { EARLY_RETURN, DRAW_PREDICTED, DRAWS / 10 },
         { NOTHING_OPEN, DRAW_PREDICTED, DRAWS / 10 },
+        { NO_REFERENCE, DRAW_RL, DRAWS / 10 },
+        { STATE_TOO_LONG, DRAW_RL, DRAWS / 10 },
+        { NO_CHOICES, DRAW_RL | DRAW_LATENTS, DRAWS / 50 },
+        { NO_PIECES, DRAW_PACKED, DRAWS / 5 },
+        { ROW_AS_PIECE, DRAW_PACKED, DRAWS / 20 },
         { FROZEN_AS_TRUNK, DRAW_PREDICTED | DRAW_EXPERTS | DRAW_TRAINED, DRAWS / 50 },
     };
     (void)state;

@@ -34,13 +34,16 @@ static int compare_rank(const struct budget_input *in, const struct budget *budg
                            .seq_tokens = in->seq_tokens,
                            .rank = rank,
                            .routing = in->routing,
+                           .lengths = in->lengths,
                            .phase_ended = phase_played,
                            .context = &phases };
     struct sim_result played;
     phases.count = 0;
     const struct rank_budget *group = &budget->groups[budget_group_of(in, budget, rank)];
     simulate(&job, &played);
-    int count = budget_differences(group, &played, true);
+    job.phase_ended = NULL;
+    int count = moment_differences(in, group, &job, true);
+    count += budget_differences(group, &played, true);
     if (in->routing.kind != ROUTING_BALANCED) /* phases are told of the fullest ranks */
         return count;
     uint64_t beside = group->item_bytes[ITEM_COMMUNICATORS] + group->item_bytes[ITEM_CONTEXT] +
@@ -72,7 +75,8 @@ static void compare_draw(uint64_t *seed, unsigned features, bool runs)
                                .gpus = drawn.gpus,
                                .seq_tokens = drawn.seq_tokens,
                                .routing = drawn.routing,
-                               .routing_quantile = 0.99 };
+                               .routing_quantile = 0.99,
+                               .lengths = &drawn.lengths };
     budget_compute(&in, &budget);
     for (int i = 0; i < RANKS; i++) {
         int rank = (int)random_below(seed, (uint64_t)drawn.gpus);
@@ -164,6 +168,19 @@ static void predictions(void **state)
     compare(DRAW_EXPERTS | DRAW_STAGES | DRAW_INTERLEAVED | DRAW_PREDICTED);
 }
 
+static void reinforcement(void **state)
+{
+    (void)state;
+    compare(DRAW_EXPERTS | DRAW_STAGES | DRAW_INTERLEAVED | DRAW_SPLIT | DRAW_CONTEXT | DRAW_RL);
+}
+
+static void packed(void **state)
+{
+    (void)state;
+    compare(DRAW_EXPERTS | DRAW_SPLIT | DRAW_CONTEXT | DRAW_STATES | DRAW_LATENTS | DRAW_RL |
+            DRAW_PACKED);
+}
+
 static void trained(void **state)
 {
     (void)state;
@@ -190,6 +207,8 @@ int main(void)
         cmocka_unit_test(interleaved),
         cmocka_unit_test(interleaved_everything),
         cmocka_unit_test(predictions),
+        cmocka_unit_test(reinforcement),
+        cmocka_unit_test(packed),
         cmocka_unit_test(trained),
         cmocka_unit_test(everything),
     };

@@ -198,7 +198,7 @@ static uint64_t least(uint64_t a, uint64_t b)
  * matrices, fp32 dQ; dK and dV of one key head of a sequence where nothing sums them. */
 static uint64_t block_scratch(const struct rank *s)
 {
-    uint64_t seq = s->job->seq_tokens, d = (uint64_t)s->m->gqa.head_dim;
+    uint64_t seq = s->longest, d = (uint64_t)s->m->gqa.head_dim;
     uint64_t keys = s->p->context == CONTEXT_RING ? seq / s->cp : seq;
     uint64_t queries = s->p->context == CONTEXT_ULYSSES ? seq : seq / s->cp;
     uint64_t n = least(gathers_keys(s) ? queries / 2 : queries, 2048);
@@ -211,7 +211,7 @@ static uint64_t block_scratch(const struct rank *s)
 static uint64_t library_scratch(const struct rank *s)
 {
     struct widths w = widths_of(s, MIXER_GQA);
-    uint64_t keys = (uint64_t)s->l->micro_batch * s->job->seq_tokens, query = w.query;
+    uint64_t keys = s->A, query = w.query;
     if (s->p->context == CONTEXT_RING)
         keys /= s->cp;
     if (s->p->context == CONTEXT_ULYSSES)
@@ -228,16 +228,16 @@ static uint64_t library_scratch(const struct rank *s)
 uint64_t attention_scratch(const struct rank *s)
 {
     if (s->job->hardware->host)
-        return 8 * s->job->seq_tokens * (uint64_t)s->m->gqa.head_dim;
+        return 8 * s->longest * (uint64_t)s->m->gqa.head_dim;
     return s->p->attention_deterministic ? block_scratch(s) : library_scratch(s);
 }
 
 uint64_t latent_scratch(const struct rank *s)
 {
     uint64_t dim = (uint64_t)s->m->gqa.head_dim, block = head_block(s);
-    uint64_t keys = (uint64_t)s->l->micro_batch * s->job->seq_tokens;
+    uint64_t keys = s->A;
     if (s->job->hardware->host)
-        return 8 * s->job->seq_tokens * dim;
+        return 8 * s->longest * dim;
     if (!gathers_keys(s))
         return 256 + 4 * split(s->m->gqa.heads, s->tp) * dim * s->T;
     return 256 + 2 * block * dim * s->T + 2 * block * (dim + (uint64_t)s->m->mla.value_dim) * keys;

@@ -282,6 +282,38 @@ static void draw_trained(const struct draw *d, const struct model *m, struct pri
     }
 }
 
+/* A row of whole pieces of zig-zag order holds at least one sequence. */
+static void draw_rl(const struct draw *d, struct layout *l, uint64_t seq, struct primitives *p)
+{
+    if (!has(d, DRAW_RL, 2))
+        return;
+    p->rl = (unsigned)pick(d, 0, (1 << RL_COUNT) - 1);
+    if (p->rl & RL_REFERENCE)
+        p->reference_weights = (enum reference_weights)pick(d, 0, 1);
+    if (l->vpp > 1 || chance(d, 2)) /* rows need not be whole groups of micro-batches */
+        return;
+    uint64_t part = 2 * (uint64_t)l->tp, own = (seq + (uint64_t)l->cp - 1) / (uint64_t)l->cp;
+    p->tokens_per_gpu = part * ((own + part - 1) / part + (uint64_t)pick(d, 0, 1) * own);
+    l->micro_batch = 1;
+    if (p->moe == MOE_CAPPED)
+        p->moe_cap_tokens = 1 + p->tokens_per_gpu / (uint64_t)(l->tp * pick(d, 1, 9));
+}
+
+/* Lengths up to a row's, the longest first; of each some pieces. */
+static void draw_lengths(const struct draw *d, uint64_t seq, struct primitives *p,
+                         struct lengths *ret)
+{
+    ret->distinct = 0;
+    if (!has(d, DRAW_PACKED, 2))
+        return;
+    p->packing = (enum packing)pick(d, PACKING_ROW, PACKING_PIECE);
+    uint64_t length = (uint64_t)pick(d, 1, (int)seq);
+    for (int i = pick(d, 1, 6); i > 0 && length > 0; i--) {
+        ret->items[ret->distinct++] = (struct length_count){ length, (uint64_t)pick(d, 1, 9) };
+        length = length > 1 ? (uint64_t)pick(d, 1, (int)length) - 1 : 0;
+    }
+}
+
 static void draw_primitives(const struct draw *d, const struct model *m, const struct layout *l,
                             uint64_t seq, struct primitives *p)
 {
@@ -315,7 +347,8 @@ static bool is_legal(const struct drawn *r)
                                  .choices = &r->choices,
                                  .gpus = r->gpus,
                                  .seq_tokens = r->seq_tokens,
-                                 .routing = &r->routing };
+                                 .routing = &r->routing,
+                                 .lengths = &r->lengths };
     in.global_batch = (int64_t)layout_dp(l) * l->micro_batch * l->micro_batches;
     return r->gpus <= 768 && legality_check(&in, NULL) == 0;
 }
@@ -340,6 +373,8 @@ void draw_step(uint64_t *seed, unsigned features, struct drawn *ret)
         ret->gpus = layout_world(l);
         ret->seq_tokens = (uint64_t)(l->tp * l->cp) * (uint64_t)pick(&d, 1, published ? 2000 : 200);
         draw_primitives(&d, &ret->model, l, ret->seq_tokens, &ret->choices.primitives);
+        draw_rl(&d, l, ret->seq_tokens, &ret->choices.primitives);
+        draw_lengths(&d, ret->seq_tokens, &ret->choices.primitives, &ret->lengths);
         ret->routing = (struct routing){ .kind = ROUTING_BALANCED };
         if (ret->model.moe.experts > 0 && chance(&d, 4))
             ret->routing = (struct routing){ ROUTING_HOT, 0.8, 4, 0 };

@@ -5,6 +5,7 @@
 
 #include "base/hardware/hardware.h"
 #include "base/layout/key.h"
+#include "base/layout/lengths.h"
 #include "base/model/model.h"
 #include "base/routing/routing.h"
 
@@ -27,7 +28,9 @@ enum {
     DRAW_ALIKE = 1 << 11,     /* layers do not differ, nor in what is recomputed */
     DRAW_TRAINED = 1 << 12,   /* optimizers, adapters, frozen parts */
     DRAW_PREDICTED = 1 << 13, /* prediction layers, trained */
-    DRAW_ALL = (1 << 14) - 1
+    DRAW_RL = 1 << 14,        /* log-probabilities, reference models, budgets of tokens */
+    DRAW_PACKED = 1 << 15,    /* pieces of several lengths in a row */
+    DRAW_ALL = (1 << 16) - 1
 };
 
 struct drawn {
@@ -35,6 +38,7 @@ struct drawn {
     struct hardware hardware;
     struct choices choices;
     struct routing routing;
+    struct lengths lengths; /* of packed pieces; none: of no piece */
     uint64_t seq_tokens;
     int gpus;
 };

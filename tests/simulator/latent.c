@@ -203,7 +203,7 @@ static struct held choose(struct layer *y, const struct widths *w)
     drop(s, &k->b);
     struct held scores = { ITEM_LAYER_WORKING, 0 };
     if (y->mode != REPLAY && w->choices > 0)
-        scores = working(y, 4 * tile * s->job->seq_tokens);
+        scores = working(y, 4 * tile * s->longest);
     if (y->mode == SAVE)
         k->choices = make(s, ITEM_LAYER_SAVED, 4 * s->T * w->choices);
     drop(s, &scores);

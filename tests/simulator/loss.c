@@ -13,6 +13,13 @@ static void add(struct rank *s, struct tiles *t, enum item item, uint64_t bytes)
     t->held[t->count++] = make(s, item, bytes);
 }
 
+/* Entropy needs the probabilities of a tile in one piece. */
+static void add_entropy(struct rank *s, struct tiles *t, uint64_t elements)
+{
+    if (s->p->rl & RL_ENTROPY)
+        add(s, t, ITEM_LOSS_WORKING, 4 * elements);
+}
+
 static void streamed(struct rank *s, struct tiles *t, uint64_t tile, uint64_t vocab)
 {
     uint64_t strip = (uint64_t)s->p->vocab_strip, w = strip > 0 && strip < vocab ? strip : vocab;
@@ -20,6 +27,7 @@ static void streamed(struct rank *s, struct tiles *t, uint64_t tile, uint64_t vo
         add(s, t, ITEM_LOSS_WORKING, 4 * s->T);
     add(s, t, ITEM_LOSS_WORKING, 4 * tile * w);
     add(s, t, ITEM_LOSS_WORKING, 2 * tile * w);
+    add_entropy(s, t, tile * w);
     if (strip > 0)
         add(s, t, ITEM_LOSS_WORKING, 4 * tile * s->H);
 }
@@ -30,6 +38,7 @@ static void whole(struct rank *s, struct tiles *t, uint64_t tile, uint64_t vocab
     add(s, t, ITEM_LOGITS, (fp32 ? 4U : 2U) * s->T * vocab);
     if (fp32)
         add(s, t, ITEM_LOSS_WORKING, 2 * tile * vocab);
+    add_entropy(s, t, tile * vocab);
 }
 
 /* One shard of the matrix and of its gradient at work, one of each arriving; three numbers a token.
@@ -46,6 +55,7 @@ static void circulating(struct rank *s, struct tiles *t, uint64_t tile, uint64_t
     }
     add(s, t, ITEM_LOSS_WORKING, 4 * tile * shard);
     add(s, t, ITEM_LOSS_WORKING, 2 * tile * shard);
+    add_entropy(s, t, tile * shard);
 }
 
 /* The state is there. */
@@ -84,4 +94,39 @@ void play_loss(struct rank *s, struct pass *pass, struct held *state)
     drop(s, state);
     drop(s, &nf);
     drop(s, &dnf);
+}
+
+/* As much of the logits as the loss has at a time; of each token three results. */
+static void logits_alone(struct rank *s, struct tiles *t)
+{
+    uint64_t most = (uint64_t)s->p->loss_tile_tokens, tile = s->T < most ? s->T : most;
+    uint64_t vocab = sim_vocab(s), strip = (uint64_t)s->p->vocab_strip;
+    uint64_t shard = split((int)vocab, (uint64_t)s->p->vocab_group);
+    uint64_t w = strip > 0 && strip < vocab ? strip : vocab;
+    for (int i = 0; i < 3; i++)
+        add(s, t, ITEM_LOSS_WORKING, 4 * s->T);
+    if (s->p->loss == LOSS_RING_DTP) {
+        w = shard;
+        for (int i = 0; i < 2; i++)
+            add(s, t, ITEM_LOSS_WORKING, 2 * shard * s->H);
+    }
+    if (s->p->loss == LOSS_FULL) {
+        w = vocab;
+        add(s, t, ITEM_LOGITS, (s->p->logits_dtype == DTYPE_FP32 ? 4U : 2U) * s->T * vocab);
+    } else
+        add(s, t, ITEM_LOSS_WORKING, 4 * tile * w);
+    add_entropy(s, t, tile * w);
+}
+
+void play_log_probabilities(struct rank *s, struct held *state)
+{
+    struct tiles t = { .count = 0 };
+    struct held nf = make(s, ITEM_LOSS_WORKING, 2 * s->N * s->H);
+    struct held all = make(s, ITEM_LOSS_WORKING, s->tp > 1 ? 2 * s->T * s->H : 0);
+    drop(s, state);
+    logits_alone(s, &t);
+    for (int i = 0; i < t.count; i++)
+        drop(s, &t.held[i]);
+    drop(s, &all);
+    drop(s, &nf);
 }

@@ -81,7 +81,7 @@ static void dispatch(struct layer *y, struct held *n2, struct held *latent)
         drop(s, n2);
 }
 
-/* What is projected to the output: beside the checkpoint where the layer is recomputed. */
+/* What is projected to the output: beside the layer's input where nothing is kept. */
 void keep_latent_sum(struct layer *y)
 {
     if (y->mode == SAVE)

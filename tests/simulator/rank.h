@@ -12,7 +12,8 @@ enum {
     SIM_MAX_CHUNKS = 64,
     SIM_MAX_PARTS = 4,
     SIM_MAX_USES = 2 * MODEL_MAX_LAYERS + 3,
-    SIM_MAX_PREDICTIONS = 16
+    SIM_MAX_PREDICTIONS = 16,
+    SIM_MAX_INPUTS = 8 + SIM_MAX_PREDICTIONS
 };
 
 /* A tensor alive; bytes 0: none. */
@@ -56,8 +57,7 @@ struct kept {
 /* A micro-batch on its way through the stage. */
 struct pass {
     int micro_batch;
-    struct held ids, targets, dx;
-    struct held predicted_targets[SIM_MAX_PREDICTIONS];
+    struct held inputs[SIM_MAX_INPUTS], offsets, dx;
     struct held input[SIM_MAX_PREDICTIONS];     /* of a prediction layer */
     struct held state[1 + SIM_MAX_PREDICTIONS]; /* what the trunk and each prediction give */
     struct held *choices, *latent_sum;          /* one a layer; beside checkpoints */
@@ -83,6 +83,10 @@ struct rank {
     bool has_embedding, has_head;
     uint64_t T, N, A, H; /* local tokens; those of a region that tp splits; of the context group */
     uint64_t tp, cp, rows;
+    uint64_t longest, pieces; /* tokens of the longest sequence; packed pieces, or 0 */
+    int micro_batches;
+    bool forward_only, first_step;
+    uint64_t moments;      /* that a first step makes at its end */
     uint64_t delta_inputs; /* matrices that read a delta net's input */
     struct unit embedding, head, prediction, extra, frozen;
     struct unit *layer; /* one a layer of the stage */
@@ -143,10 +147,25 @@ void unless_kept(struct layer *y, struct held *t); /* releases it where nothing 
 /* [T, H] when tensor parallelism gathers or sums; none otherwise. */
 struct held whole_hidden(struct layer *y);
 
+/* simulator.c: a micro-batch arrives, and is done with. */
+struct pass *begin_pass(struct rank *s, int micro_batch);
+void end_pass(struct rank *s, struct pass *pass);
+struct run run_of(const struct rank *s, int index);
+
+/* rows.c: tokens of a row at all ranks that share it; of the longest piece with its padding; of a
+ * micro-batch with the most pieces how many, 0 where none are packed. */
+uint64_t sim_row(const struct sim_job *job);
+uint64_t sim_longest(const struct sim_job *job);
+uint64_t sim_pieces(const struct sim_job *job);
+
 /* units.c: state, what is gathered, gradients on their way */
 void units_init(struct rank *s);
 void units_done(struct rank *s);
 void make_state(struct rank *s);
+/* Moments that a first step makes before it updates. */
+void make_moments(struct rank *s);
+/* Device memory that the reference model's units pass through in its pass. */
+struct held make_reference_slots(struct rank *s);
 /* Uses of a pass over the layers `from` to `to`: the embedding before the first; behind the last
  * the prediction layers, the head, and then the layers once more. */
 void begin_order(struct rank *s, const struct run *run, bool returns);
@@ -173,6 +192,11 @@ bool is_recomputed(const struct rank *s, int local);
 struct unit_gradients open_head(struct rank *s);
 /* On a state, which is released: dx is made, or added to where it is there. */
 void play_loss(struct rank *s, struct pass *pass, struct held *state);
+/* The log-probabilities of a micro-batch's tokens, whose last state is there, without gradients. */
+void play_log_probabilities(struct rank *s, struct held *state);
+
+/* logprob.c */
+void play_forward_alone(struct rank *s);
 
 /* predicted.c: trained prediction layers. Forward they begin their use, backward they end it. */
 void predictions_forward(struct rank *s, struct pass *pass, int use);

@@ -2,6 +2,13 @@
  * (l1 to l6, n1 to n9), Mamba-2 (t1 to t6, u1 to u9). */
 #include "tests/simulator/rank.h"
 
+/* Chunks of a recurrence; those of packed pieces end with their piece. */
+static uint64_t chunks_of(const struct rank *s, uint64_t tokens)
+{
+    uint64_t whole = (s->T + tokens - 1) / tokens;
+    return s->pieces > 0 ? whole + s->pieces - 1 : whole;
+}
+
 struct sizes {
     uint64_t heads, key, value, in, conv, states; /* of a delta net */
 };
@@ -15,7 +22,7 @@ static struct sizes delta_of(const struct rank *s)
     w.key = w.heads * (uint64_t)g->key_dim;
     w.in = 2 * key + 2 * w.value;
     w.conv = 2 * key + w.value;
-    w.states = (s->T + 63) / 64 * w.value * (uint64_t)g->key_dim;
+    w.states = chunks_of(s, 64) * w.value * (uint64_t)g->key_dim;
     return w;
 }
 
@@ -106,7 +113,7 @@ void delta_backward(struct layer *y)
 /* fp32 states of every run of 256 tokens. */
 static uint64_t lightning_states(const struct rank *s, uint64_t width)
 {
-    return 4 * ((s->T + 255) / 256) * width * (uint64_t)s->m->lightning.head_dim;
+    return 4 * chunks_of(s, 256) * width * (uint64_t)s->m->lightning.head_dim;
 }
 
 static uint64_t lightning_width(const struct rank *s)

@@ -2,10 +2,12 @@
  * reduction at the end. */
 #include "tests/simulator/rank.h"
 
+#include "base/layout/rows.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-static struct run run_of(const struct rank *s, int index)
+struct run run_of(const struct rank *s, int index)
 {
     int n = s->l->vpp, length = s->layers / n;
     return (struct run){ index * length, (index + 1) * length, index == 0, index == n - 1 };
@@ -17,7 +19,16 @@ static int predicted_tokens(const struct rank *s)
     return s->m->mtp_trained ? s->m->mtp_layers : 0;
 }
 
-static struct pass *begin_pass(struct rank *s, int micro_batch)
+/* Numbers of 4 bytes that there are of a token: ids, targets, those of each prediction; positions
+ * in packed pieces; advantages and what each pass for log-probabilities gave. */
+static int input_tensors(const struct rank *s)
+{
+    unsigned rl = s->p->rl;
+    int passes = ((rl & RL_OLD) != 0) + ((rl & RL_REFERENCE) != 0);
+    return 2 + predicted_tokens(s) + (s->pieces > 0) + (rl ? 1 + passes : 0);
+}
+
+struct pass *begin_pass(struct rank *s, int micro_batch)
 {
     struct pass *pass = &s->passes[micro_batch];
     size_t layers = (size_t)s->layers + (size_t)s->predictions;
@@ -25,19 +36,18 @@ static struct pass *begin_pass(struct rank *s, int micro_batch)
     pass->choices = calloc(layers, sizeof pass->choices[0]);
     pass->latent_sum = calloc(layers, sizeof pass->latent_sum[0]);
     pass->kept = calloc(layers, sizeof pass->kept[0]);
-    pass->ids = make(s, ITEM_INPUTS, 4 * s->T);
-    pass->targets = make(s, ITEM_INPUTS, 4 * s->T);
-    for (int i = 0; i < predicted_tokens(s); i++)
-        pass->predicted_targets[i] = make(s, ITEM_INPUTS, 4 * s->T);
+    for (int i = 0; i < input_tensors(s); i++)
+        pass->inputs[i] = make(s, ITEM_INPUTS, 4 * s->T);
+    if (s->pieces > 0) /* where each begins, and the end */
+        pass->offsets = make(s, ITEM_INPUTS, 4 * (s->pieces + 1));
     return pass;
 }
 
-static void end_pass(struct rank *s, struct pass *pass)
+void end_pass(struct rank *s, struct pass *pass)
 {
-    drop(s, &pass->ids);
-    drop(s, &pass->targets);
-    for (int i = 0; i < predicted_tokens(s); i++)
-        drop(s, &pass->predicted_targets[i]);
+    for (int i = 0; i < input_tensors(s); i++)
+        drop(s, &pass->inputs[i]);
+    drop(s, &pass->offsets);
     free(pass->choices);
     free(pass->latent_sum);
     free(pass->kept);
@@ -143,7 +153,7 @@ static void backward(struct rank *s, int micro_batch, int index)
 /* Passes before the first backward: 1F1B, or interleaved. */
 static int warm_up(const struct rank *s)
 {
-    int p = s->l->pp - s->stage - 1, v = s->l->vpp, all = s->l->micro_batches * v;
+    int p = s->l->pp - s->stage - 1, v = s->l->vpp, all = s->micro_batches * v;
     int before = v == 1 ? p : 2 * p + (v - 1) * s->l->pp;
     return before < all - 1 ? before : all - 1;
 }
@@ -152,7 +162,7 @@ static int warm_up(const struct rank *s)
  */
 static void pass_of(const struct rank *s, int n, int *ret_micro_batch, int *ret_run)
 {
-    int v = s->l->vpp, m = s->l->micro_batches, group = v == 1 ? 1 : s->l->pp;
+    int v = s->l->vpp, m = s->micro_batches, group = v == 1 ? 1 : s->l->pp;
     int first = n / (group * v) * group, size = m - first < group ? m - first : group;
     int within = n - first * v;
     *ret_run = within / size;
@@ -161,7 +171,7 @@ static void pass_of(const struct rank *s, int n, int *ret_micro_batch, int *ret_
 
 static void play_micro_batches(struct rank *s)
 {
-    int v = s->l->vpp, all = s->l->micro_batches * v, ahead = warm_up(s), mb, run;
+    int v = s->l->vpp, all = s->micro_batches * v, ahead = warm_up(s), mb, run;
     for (int n = 0; n < all + ahead; n++) {
         if (n < all) {
             pass_of(s, n, &mb, &run);
@@ -188,6 +198,7 @@ static void make_transfers(struct rank *s)
 static void rank_init(struct rank *s, const struct sim_job *job, struct sim_result *ledger)
 {
     const struct layout *l = &job->choices->layout;
+    const struct rows_input rows = { job->choices, job->seq_tokens, job->lengths };
     memset(s, 0, sizeof *s);
     memset(ledger, 0, sizeof *ledger);
     *s = (struct rank){ .job = job, .m = job->model, .l = l, .ledger = ledger };
@@ -200,13 +211,16 @@ static void rank_init(struct rank *s, const struct sim_job *job, struct sim_resu
     s->predictions = s->has_head ? predicted_tokens(s) : 0;
     s->tp = (uint64_t)l->tp;
     s->cp = (uint64_t)l->cp;
-    s->A = (uint64_t)l->micro_batch * job->seq_tokens;
+    s->micro_batches = rows_micro_batches(&rows);
+    s->longest = sim_longest(job);
+    s->pieces = sim_pieces(job);
+    s->A = (uint64_t)l->micro_batch * sim_row(job);
     s->T = s->A / s->cp;
     s->N = s->T / s->tp;
     s->H = (uint64_t)job->model->hidden;
     s->rows = sim_rows(job);
     s->most_alive = (uint64_t)(s->layers / l->vpp) * (uint64_t)(warm_up(s) + 1);
-    s->passes = calloc((size_t)l->micro_batches, sizeof s->passes[0]);
+    s->passes = calloc((size_t)s->micro_batches, sizeof s->passes[0]);
     units_init(s);
     count_delta_inputs(s);
 }
@@ -215,7 +229,7 @@ uint64_t sim_rows(const struct sim_job *job)
 {
     const struct layout *l = &job->choices->layout;
     const struct moe *moe = &job->model->moe;
-    uint64_t tokens = (uint64_t)l->micro_batch * job->seq_tokens / (uint64_t)(l->cp * l->tp);
+    uint64_t tokens = (uint64_t)l->micro_batch * sim_row(job) / (uint64_t)(l->cp * l->tp);
     struct routing_shape shape = { tokens, moe->top_k, moe->experts, l->ep };
     struct routing_load load;
     if (moe->experts == 0)
@@ -226,10 +240,28 @@ uint64_t sim_rows(const struct sim_job *job)
     return load.point_rows * (uint64_t)l->etp;
 }
 
-void simulate(const struct sim_job *job, struct sim_result *ret)
+static void play_step(struct rank *s)
+{
+    play_micro_batches(s);
+    enter(s, SIM_REDUCE, 0, -1);
+    reduce_state(s);
+    enter(s, SIM_OPTIMIZER, 0, -1);
+    make_moments(s);
+    play_optimizer(s);
+    end_phase(s);
+}
+
+static void play_nothing(struct rank *s)
+{
+    (void)s;
+}
+
+static void play(const struct sim_job *job, bool first_step, void (*what)(struct rank *s),
+                 struct sim_result *ret)
 {
     struct rank *s = calloc(1, sizeof *s);
     rank_init(s, job, ret);
+    s->first_step = first_step;
     s->phase = (struct sim_phase){ SIM_START, s->stage, 0, -1 };
     ret->live[ITEM_WORKSPACE] = ret->max[ITEM_WORKSPACE] = job->hardware->workspace_bytes;
     ret->total = job->hardware->workspace_bytes;
@@ -237,13 +269,28 @@ void simulate(const struct sim_job *job, struct sim_result *ret)
     make_transfers(s);
     if (s->p->offload & OFFLOAD_CHECKPOINTS)
         ret->host_bytes += host_checkpoints(s) * make_size(2 * s->N * s->H);
-    play_micro_batches(s);
-    enter(s, SIM_REDUCE, 0, -1);
-    reduce_state(s);
-    enter(s, SIM_OPTIMIZER, 0, -1);
-    play_optimizer(s);
-    end_phase(s);
+    what(s);
     units_done(s);
     free(s->passes);
     free(s);
+}
+
+void simulate(const struct sim_job *job, struct sim_result *ret)
+{
+    play(job, false, play_step, ret);
+}
+
+void simulate_first(const struct sim_job *job, struct sim_result *ret)
+{
+    play(job, true, play_step, ret);
+}
+
+void simulate_log_probabilities(const struct sim_job *job, struct sim_result *ret)
+{
+    play(job, false, play_forward_alone, ret);
+}
+
+void simulate_rest(const struct sim_job *job, struct sim_result *ret)
+{
+    play(job, false, play_nothing, ret);
 }

@@ -10,6 +10,7 @@
 #include "base/hardware/hardware.h"
 #include "base/item.h"
 #include "base/layout/key.h"
+#include "base/layout/lengths.h"
 #include "base/model/model.h"
 #include "base/routing/routing.h"
 
@@ -33,6 +34,7 @@ struct sim_job {
     const uint64_t *received;      /* routed rows of each layer of the model; NULL: sim_rows() */
     const uint64_t *const *chunks; /* of them, those of each chunk; NULL: an even share by tokens */
     struct routing routing;
+    const struct lengths *lengths; /* of packed pieces; NULL: all sequences have seq_tokens */
     /* Told, unless NULL, when a phase ends: the most that was alive in it. */
     void (*phase_ended)(const struct sim_phase *phase, uint64_t bytes, void *context);
     void *context;
@@ -47,6 +49,15 @@ struct sim_result {
 
 /* Plays the whole step; what was made for it has been released at its end. */
 void simulate(const struct sim_job *job, struct sim_result *ret);
+
+/* The first step of an engine that makes moments when its optimizer first needs them. */
+void simulate_first(const struct sim_job *job, struct sim_result *ret);
+
+/* The passes for log-probabilities that are beside the step (`rl`), one after another. */
+void simulate_log_probabilities(const struct sim_job *job, struct sim_result *ret);
+
+/* What stays between two steps. */
+void simulate_rest(const struct sim_job *job, struct sim_result *ret);
 
 /* Rows that the rank receives in a layer: the profile's mean for its place in the expert group. */
 uint64_t sim_rows(const struct sim_job *job);

@@ -148,6 +148,20 @@ static uint64_t moment_bytes(const struct rank *s)
     return s->p->moments_dtype == DTYPE_BF16 ? 2 : 4;
 }
 
+/* A first step makes them later, in one piece here. */
+static void keep_moments(struct rank *s, uint64_t bytes)
+{
+    if (s->first_step)
+        s->moments += make_size(bytes);
+    else
+        make(s, ITEM_MOMENTS, bytes);
+}
+
+void make_moments(struct rank *s)
+{
+    make(s, ITEM_MOMENTS, s->moments);
+}
+
 /* Master weights and moments of a part: on the device, or on the host. */
 static void make_optimizer(struct rank *s, uint64_t elements, uint64_t second)
 {
@@ -158,8 +172,8 @@ static void make_optimizer(struct rank *s, uint64_t elements, uint64_t second)
         return;
     }
     make(s, ITEM_MASTER, master);
-    make(s, ITEM_MOMENTS, both);
-    make(s, ITEM_MOMENTS, first);
+    keep_moments(s, both);
+    keep_moments(s, first);
 }
 
 static void keep_state(struct rank *s, const struct unit *u)
@@ -192,7 +206,7 @@ static void make_slots(struct rank *s, uint64_t state)
     for (int i = 0; i < s->p->slots && state > 0; i++) {
         uint64_t bucket = s->p->bucket_params < state ? s->p->bucket_params : state;
         make(s, ITEM_MASTER, master_bytes(s) * bucket);
-        make(s, ITEM_MOMENTS, 2 * moment_bytes(s) * bucket);
+        keep_moments(s, 2 * moment_bytes(s) * bucket);
         state -= bucket;
     }
 }
@@ -221,6 +235,52 @@ static int trained_units(struct rank *s, struct unit **ret)
     return n;
 }
 
+/* The reference model has the weights that the policy has; under adapters it is the policy. */
+static void make_reference(struct rank *s)
+{
+    uint64_t bytes = s->ledger->live[ITEM_WEIGHTS];
+    if (!(s->p->rl & RL_REFERENCE) || s->p->lora_rank > 0)
+        return;
+    if (s->p->reference_weights == REFERENCE_HOST)
+        s->ledger->host_bytes += bytes;
+    else
+        make(s, ITEM_REFERENCE_WEIGHTS, bytes);
+}
+
+/* What a rank holds of a unit's weights. */
+static uint64_t held_weights(const struct rank *s, const struct unit *u)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < u->count; i++) {
+        const struct part *part = &u->part[i];
+        uint64_t of = s->p->sharding == SHARDING_FSDP ? (uint64_t)part->shards : 1;
+        sum += make_size(2 * (part->trained / of));
+        sum += make_size(2 * ((part->elements - part->trained) / of));
+    }
+    return sum;
+}
+
+/* One unit at work, one arriving: either may be the largest that the pass uses. */
+struct held make_reference_slots(struct rank *s)
+{
+    uint64_t most = 0;
+    bool none = !(s->p->rl & RL_REFERENCE) || s->p->lora_rank > 0 ||
+                s->p->reference_weights != REFERENCE_HOST;
+    if (none)
+        return (struct held){ ITEM_REFERENCE_WEIGHTS, 0 };
+    if (s->has_embedding || (s->has_head && s->m->tied))
+        most = held_weights(s, &s->embedding);
+    for (int i = 0; i < s->layers; i++) {
+        uint64_t bytes = held_weights(s, &s->layer[i]);
+        most = bytes > most ? bytes : most;
+    }
+    if (s->has_head) {
+        uint64_t bytes = held_weights(s, &s->head);
+        most = bytes > most ? bytes : most;
+    }
+    return make(s, ITEM_REFERENCE_WEIGHTS, 2 * most);
+}
+
 void make_state(struct rank *s)
 {
     struct unit *all[MODEL_MAX_LAYERS + 4];
@@ -236,6 +296,7 @@ void make_state(struct rank *s)
              2 * (s->p->sharding == SHARDING_FSDP ? e / (uint64_t)dense_shards(s) : e));
     }
     make_slots(s, state);
+    make_reference(s);
 }
 
 /* Layers are their numbers; these stand for the others. */
@@ -251,11 +312,11 @@ void begin_order(struct rank *s, const struct run *run, bool returns)
         s->order[s->uses++] = USE_EMBEDDING;
     for (int i = run->from; i < run->to; i++)
         s->order[s->uses++] = i;
-    if (returns && s->predictions > 0)
+    if (returns && s->predictions > 0 && !s->forward_only)
         s->order[s->uses++] = USE_PREDICTIONS;
     if (returns)
         s->order[s->uses++] = USE_HEAD;
-    for (int i = run->to - 1; returns && i >= run->from; i--)
+    for (int i = run->to - 1; returns && !s->forward_only && i >= run->from; i--)
         s->order[s->uses++] = i;
 }
 

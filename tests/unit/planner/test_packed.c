@@ -9,6 +9,7 @@
 
 #include "base/layout/capability.h"
 #include "budget_sample.h"
+#include "planner/budget/parts.h"
 #include "planner/time/range.h"
 #include "planner/time/step_time.h"
 #include "tests/support/near.h"
@@ -158,22 +159,23 @@ static uint64_t drawn(uint64_t *seed, uint64_t low, uint64_t high)
 /* Piece by piece: a row takes the longest that fits of those left, until none does; rows go to the
  * ranks in turn. */
 static void pack_plainly(uint64_t capacity, int ranks, uint64_t multiple, uint64_t *ret_rows,
-                         double *ret_most)
+                         uint64_t *ret_pieces, double *ret_most)
 {
     double own[8] = { 0 };
     uint64_t left[LENGTHS_MAX] = { 0 }, pieces = 0;
-    *ret_rows = 0;
+    *ret_rows = *ret_pieces = 0;
     *ret_most = 0;
     for (int i = 0; i < mix.distinct; i++)
         pieces += left[i] = mix.items[i].count;
     for (int rank = 0; pieces > 0; rank = (rank + 1) % ranks, ++*ret_rows) {
-        uint64_t room = capacity;
+        uint64_t room = capacity, before = pieces;
         for (int i = 0; i < mix.distinct; i++)
             for (uint64_t tokens = rows_padded(mix.items[i].tokens, multiple);
                  left[i] > 0 && tokens <= room; left[i]--, pieces--) {
                 room -= tokens;
                 own[rank] += (double)tokens * (double)tokens;
             }
+        *ret_pieces = before - pieces > *ret_pieces ? before - pieces : *ret_pieces;
     }
     for (int rank = 0; rank < ranks; rank++)
         *ret_most = own[rank] > *ret_most ? own[rank] : *ret_most;
@@ -185,7 +187,7 @@ static void many_rows_at_once_are_those_one_by_one(void **state)
     (void)state;
     for (int round = 0; round < 2000; round++) {
         struct packed_rows rows;
-        uint64_t plain, all = 0;
+        uint64_t plain, fullest, all = 0;
         double most, squares = 0;
         int ranks = (int)drawn(&seed, 1, 8), cp = 1 << drawn(&seed, 0, 2);
         sample_init(&s);
@@ -196,8 +198,9 @@ static void many_rows_at_once_are_those_one_by_one(void **state)
         s.choices.layout.fsdp = ranks;
         uint64_t capacity = drawn(&seed, 1000, 4000);
         pack(cp, 1, PACKING_ROW, capacity, &rows);
-        pack_plainly(capacity, ranks, rows.multiple, &plain, &most);
+        pack_plainly(capacity, ranks, rows.multiple, &plain, &fullest, &most);
         assert_int_equal(rows.rows, plain);
+        assert_int_equal(rows.most_pieces, fullest);
         for (int i = 0; i < mix.distinct; i++) {
             double tokens = (double)rows_padded(mix.items[i].tokens, rows.multiple);
             squares += (double)mix.items[i].count * tokens * tokens;
@@ -242,21 +245,67 @@ static void attention_by_the_sum_of_squares(void **state)
     assert_near(attention("96,32"), 2 * one * (96 * 96 + 32 * 32) / 2, 1e-12, "s");
 }
 
-/* A row has as many tokens whatever its pieces are. */
-static void memory_is_of_the_row(void **state)
+static struct budget plain, packed;
+
+static void pack_a_row(void)
 {
-    static struct budget plain, packed;
-    (void)state;
-    sample_init(&s);
-    budget_compute(sample_input(&s, 128), &plain);
     parse("96,30");
+    budget_compute(sample_input(&s, 128), &plain);
     s.in.lengths = &mix;
     s.choices.primitives.packing = PACKING_ROW;
     budget_compute(&s.in, &packed);
-    assert_memory_equal(plain.groups, packed.groups, sizeof *plain.groups);
+}
+
+/* A row has as many tokens whatever its pieces are. Its inputs are ids, targets and positions,
+ * 512 B each, and where the pieces begin and end, 3 numbers up to 256 B. */
+static void memory_is_of_the_row(void **state)
+{
+    (void)state;
+    sample_init(&s);
+    s.hardware.host = false;
+    pack_a_row();
+    for (int i = 0; i < ITEM_COUNT; i++)
+        if (i != ITEM_INPUTS)
+            assert_int_equal(packed.groups[0].item_max_bytes[i], plain.groups[0].item_max_bytes[i]);
+    assert_int_equal(plain.groups[0].item_max_bytes[ITEM_INPUTS], 2 * 512);
+    assert_int_equal(packed.groups[0].item_max_bytes[ITEM_INPUTS], 3 * 512 + 256);
     assert_int_equal(budget_basis(&s.in, ITEM_LAYER_WORKING), BASIS_ASSUMED);
     assert_int_equal(budget_basis(&s.in, ITEM_MOMENTS), BASIS_ARITHMETIC);
     assert_int_equal(step_time_basis(&s.in, TIME_ATTENTION), BASIS_ASSUMED);
+}
+
+/* The host sums dK and dV of one key head of one piece, 2 x 4 B x 96 x 16; and its scratch. */
+static void attention_works_piece_by_piece(void **state)
+{
+    (void)state;
+    sample_init(&s);
+    s.hardware.host = true;
+    pack_a_row();
+    uint64_t scratch = s.hardware.workspace_bytes;
+    assert_int_equal(plain.groups[0].item_max_bytes[ITEM_WORKSPACE], 16384 + scratch);
+    assert_int_equal(packed.groups[0].item_max_bytes[ITEM_WORKSPACE], 12288 + scratch);
+    /* over cp 4 a piece of 90 has 96 with its padding */
+    s.choices.layout.cp = 4;
+    parse("90");
+    struct rows_input in = { &s.choices, 128, &mix };
+    assert_int_equal(rows_longest(&in), 96);
+    in.lengths = NULL;
+    assert_int_equal(rows_longest(&in), 128);
+}
+
+/* 128 tokens are two chunks of 64 of the delta rule; of two pieces the first may end one more. */
+static void chunks_end_with_their_piece(void **state)
+{
+    struct residency_shape shape;
+    (void)state;
+    sample_init(&s);
+    s.model.gdn = (struct gdn){ 2, 2, 16, 16, 4 };
+    pack_a_row();
+    working_shape(&s.in, 0, &shape);
+    assert_int_equal(shape.rows[ROWS_DELTA_CHUNK], 3);
+    s.in.lengths = NULL;
+    working_shape(&s.in, 0, &shape);
+    assert_int_equal(shape.rows[ROWS_DELTA_CHUNK], 2);
 }
 
 /* Rows of 100, and of two 50: 10,000 / 2 and 5,000 / 2 pairs of query and key, 3,750 on average. A
@@ -335,6 +384,8 @@ int main(void)
         cmocka_unit_test(many_rows_at_once_are_those_one_by_one),
         cmocka_unit_test(attention_by_the_sum_of_squares),
         cmocka_unit_test(memory_is_of_the_row),
+        cmocka_unit_test(attention_works_piece_by_piece),
+        cmocka_unit_test(chunks_end_with_their_piece),
         cmocka_unit_test(a_step_may_wait_for_the_fullest_rank),
         cmocka_unit_test(padding_is_no_throughput),
         cmocka_unit_test(no_executor_runs_them),

@@ -93,15 +93,16 @@ static uint64_t logprob_peak(void)
  * 190,208 again. With scratch 4,096 and inputs 5 x 512. */
 static const uint64_t staying = 190208 + UINT64_C(16) * 94912 + 190208 + 4096 + 2560;
 
-/* The head's tile is the fullest moment: the head gathered, 2 x 64,128, and nothing ahead of it; xf
- * and nf; logits 128 x 1000 fp32 and their entropy's; three values a token. */
+/* The head's tile is the fullest moment: the head gathered, 2 x 64,128, and nothing ahead of it;
+ * nf, of which xf was read; logits 128 x 1000 fp32 and their entropy's; three values a token. */
 static void a_pass_that_keeps_nothing(void **state)
 {
     (void)state;
     two_ranks(RL_OLD | RL_REFERENCE | RL_ENTROPY);
-    assert_int_equal(logprob_peak(), staying + 128256 + UINT64_C(2) * 16384 + 2 * 512000 + 3 * 512);
+    assert_int_equal(logprob_peak(),
+                     staying + 128256 + 16384 + UINT64_C(2) * 512000 + UINT64_C(3) * 512);
     two_ranks(RL_OLD | RL_REFERENCE);
-    assert_int_equal(logprob_peak(), staying + 128256 + UINT64_C(2) * 16384 + 512000 + 3 * 512);
+    assert_int_equal(logprob_peak(), staying + 128256 + 16384 + 512000 + UINT64_C(3) * 512);
     two_ranks(RL_ENTROPY);
     assert_int_equal(logprob_peak(), 0);
 }
@@ -117,9 +118,9 @@ static void a_layer_at_work(void **state)
     s.choices.layout.fsdp = s.choices.layout.e_fsdp = 2;
     s.choices.primitives.rl = RL_OLD;
     budget_compute(sample_input(&s, 128), &budget);
-    uint64_t state_bytes = UINT64_C(2) * 30976 + 768 + 768 + 16 * (30848 + 320 + 384);
+    uint64_t state_bytes = UINT64_C(2) * 30976 + 768 + 768 + UINT64_C(16) * (30848 + 320 + 384);
     /* first layer: the second one is ahead */
-    assert_int_equal(logprob_peak(), state_bytes + 4096 + 4 * 512 + 16384 +
+    assert_int_equal(logprob_peak(), state_bytes + 4096 + UINT64_C(4) * 512 + 16384 +
                                          UINT64_C(2) * 2 * 30848 + 16384 + 49152 + 24576);
 }
 
@@ -167,7 +168,8 @@ static void seconds_of_the_passes(void **state)
                 "s");
 }
 
-/* A row of tokens_per_gpu x cp tokens is a sequence of as many. */
+/* A row of tokens_per_gpu x cp tokens is a sequence of as many, but for its inputs: positions, 64 x
+ * 4 B like ids and targets, and the ends of its pieces, up to 256. */
 static void a_budget_of_tokens_is_a_row(void **state)
 {
     static struct budget plain;
@@ -179,11 +181,13 @@ static void a_budget_of_tokens_is_a_row(void **state)
     s.choices.primitives.tokens_per_gpu = 64;
     budget_compute(&s.in, &budget);
     for (int i = 0; i < ITEM_COUNT; i++)
-        expect_max((enum item)i, plain.groups[0].item_max_bytes[i]);
+        if (i != ITEM_INPUTS)
+            expect_max((enum item)i, plain.groups[0].item_max_bytes[i]);
+    expect_max(ITEM_INPUTS, UINT64_C(3) * 64 * 4 + 256);
     /* twice the tokens: twice the ids and targets, whatever a sequence has */
     s.choices.primitives.tokens_per_gpu = 128;
     budget_compute(&s.in, &budget);
-    expect_max(ITEM_INPUTS, UINT64_C(2) * 128 * 4);
+    expect_max(ITEM_INPUTS, UINT64_C(3) * 128 * 4 + 256);
     expect_max(ITEM_CHECKPOINTS, 2 * plain.groups[0].item_max_bytes[ITEM_CHECKPOINTS]);
 }
 
