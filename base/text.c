@@ -1,6 +1,8 @@
 #include "base/text.h"
 
+#include <ctype.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +12,12 @@ enum { WORD_MAX = 96 };
 static size_t smaller(size_t a, size_t b)
 {
     return a < b ? a : b;
+}
+
+/* Of two letters that differ in nothing but being a capital. */
+static bool same_letter(char a, char b)
+{
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
 }
 
 /* Optimal string alignment: insertion, deletion, replacement and the swap of two neighbours cost
@@ -30,9 +38,10 @@ static size_t edit_distance(const char *a, const char *b)
         const size_t *two_above = rows[(i + 1) % 3];
         row[0] = i;
         for (size_t j = 1; j <= length_b; j++) {
-            size_t replaced = above[j - 1] + (a[i - 1] != b[j - 1]);
+            size_t replaced = above[j - 1] + !same_letter(a[i - 1], b[j - 1]);
             row[j] = smaller(replaced, smaller(above[j], row[j - 1]) + 1);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+            if (i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) &&
+                same_letter(a[i - 2], b[j - 1]))
                 row[j] = smaller(row[j], two_above[j - 2] + 1);
         }
     }
@@ -98,4 +107,13 @@ void text_append(char *buffer, size_t size, size_t *used, const char *format, ..
         buffer[*used] = '\0';
     else
         *used = smaller(*used + (size_t)length, size - 1);
+}
+
+void text_append_names(char *buffer, size_t size, size_t *used, const char *const *names,
+                       size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *between = i == 0 ? "" : i == count - 1 ? " or " : ", ";
+        text_append(buffer, size, used, "%s%s", between, names[i]);
+    }
 }

@@ -5,9 +5,14 @@
 #include <stddef.h>
 
 /* The candidate that begins with `word` (of several the shortest, but a single letter counts for
- * one candidate only); else the closest by edit distance (transpositions count one), or NULL when
- * none is within half the word's length (at least 1). names: count entries. */
+ * one candidate only); else the closest by edit distance (transpositions count one, capitals
+ * nothing), or NULL when none is within half the word's length (at least 1). names: count entries.
+ */
 const char *text_nearest(const char *word, const char *const *names, size_t count);
+
+/* "a, b or c" of count names, appended at *used as text_append does. */
+void text_append_names(char *buffer, size_t size, size_t *used, const char *const *names,
+                       size_t count);
 
 /* Copies at most size - 1 bytes and terminates; returns -1 when the text was cut. */
 int text_copy(char *ret, size_t size, const char *text);

@@ -1,8 +1,9 @@
 /* doubt.c - values that are in range each and yet cannot be, or hardly can be, one machine's: what
- * they look like instead. One row a doubt. */
+ * they look like instead. One row a doubt; of one key the gravest first, and it alone is told. */
 #include "base/hardware/hardware.h"
 
 #include <math.h>
+#include <string.h>
 
 /* A figure of a machine that lies between `least` and `most` on every part in use. */
 struct doubt {
@@ -17,6 +18,13 @@ struct doubt {
 static double flops_a_byte(const struct hardware *h)
 {
     return h->bf16_flops_per_second / h->memory_bytes_per_second;
+}
+
+/* The memory's rate where the arithmetic is slow beside it, as bits make any memory look: an H100's
+ * in bits are 26.8e12 and 37 FLOPs a byte. Memories in use have up to 8e12. */
+static double fast_beside_flops_tb(const struct hardware *h)
+{
+    return flops_a_byte(h) < 80 ? h->memory_bytes_per_second / 1e12 : 0;
 }
 
 static double link_to_memory(const struct hardware *h)
@@ -113,11 +121,17 @@ static const struct doubt doubts[] = {
     { SEVERITY_WARNING, "bf16_flops_per_second", flops_a_byte, 15, INFINITY,
       "bf16_flops_per_second is only ", " times memory_bytes_per_second",
       "is it the fp32 or fp64 peak? bf16 on matrix units is meant" },
+    { SEVERITY_ERROR, "memory_bytes_per_second", fast_beside_flops_tb, 0, 12,
+      "memory_bytes_per_second is ", " TB/s",
+      "bits per second? 8 bits are one byte, and no memory in use has more than 8 TB/s" },
     { SEVERITY_ERROR, "link_bytes_per_second", link_to_memory, 0, 0.6, "link_bytes_per_second is ",
       " of memory_bytes_per_second",
       "a link is far below the memory's rate; bits per second? 8 bits are one byte" },
     { SEVERITY_WARNING, "link_bytes_per_second", link_tb, 0, 1.2, "link_bytes_per_second is ",
       " TB/s", "does it count both directions? one direction is meant, half of 1,800 GB/s" },
+    { SEVERITY_WARNING, "link_bytes_per_second", link_to_memory, 0, 0.2,
+      "link_bytes_per_second is ", " of memory_bytes_per_second",
+      "does it count both directions? one direction is meant, at most 0.15 of the memory's rate" },
     { SEVERITY_ERROR, "network_bytes_per_second", network_gb, 0, 250,
       "network_bytes_per_second is ", " GB/s a GPU",
       "adapters are sold in Gb/s: 400 Gb/s are 50e9 bytes per second" },
@@ -127,7 +141,7 @@ static const struct doubt doubts[] = {
     { SEVERITY_WARNING, "host_link_bytes_per_second", host_link_gb, 0, 500,
       "host_link_bytes_per_second is ", " GB/s a GPU",
       "does it count both directions, or two GPUs of one processor? one of each is meant" },
-    { SEVERITY_WARNING, "domain_gpus", domains_and_nodes, 0, 0,
+    { SEVERITY_ERROR, "domain_gpus", domains_and_nodes, 0, 0,
       "domain_gpus and gpus_per_node do not divide each other (remainder ", ")",
       "domain_gpus counts the GPUs that reach each other at link speed, 8 in an eight-GPU node, 72 "
       "in a rack of such" },
@@ -176,15 +190,18 @@ int hardware_doubts(const struct hardware *h, const struct node *root, bool all,
                     struct diag_list *reterr)
 {
     int before = reterr->errors;
+    const char *told = "";
 
     if (h->host)
         return 0;
     for (size_t i = 0; i < sizeof doubts / sizeof *doubts; i++) {
         const struct doubt *doubt = &doubts[i];
         double figure = doubt->figure(h);
-        if ((all || doubt->severity == SEVERITY_ERROR) &&
-            !(figure >= doubt->least && figure <= doubt->most))
-            tell(doubt, figure, root, reterr);
+        bool holds = figure >= doubt->least && figure <= doubt->most;
+        if (holds || !(all || doubt->severity == SEVERITY_ERROR) || !strcmp(told, doubt->key))
+            continue;
+        told = doubt->key;
+        tell(doubt, figure, root, reterr);
     }
     return reterr->errors > before ? -1 : 0;
 }

@@ -25,7 +25,8 @@
     }
 #define RATE(key, required, meaning)                                                               \
     ROW(key, HARDWARE_REAL, 1e8, 1e14, required, BYTE_RATE, meaning)
-#define SHARE(key, required, meaning) ROW(key, HARDWARE_REAL, 0.0, 1.0, required, FRACTION, meaning)
+/* Times are divided by these. */
+#define SHARE(key, meaning) ROW(key, HARDWARE_REAL, 0.001, 1.0, true, FRACTION, meaning)
 #define HELD(key, required, meaning)                                                               \
     {                                                                                              \
 #key, HARDWARE_BYTES, offsetof(struct hardware, key), 0.0, 68719476736.0, required, BYTES, \
@@ -51,18 +52,19 @@ const struct hardware_key hardware_keys[] = {
     RATE(host_link_bytes_per_second, true, "to or from pinned host memory, one direction, a GPU"),
     ROW(host_memory_bytes, HARDWARE_BYTES, 268435456.0, 281474976710656.0, true, BYTES,
         "host memory of a node"),
-    SHARE(gemm_efficiency, true, "dense matmuls of at least 8192 rows, of the bf16 peak"),
-    SHARE(expert_gemm_efficiency, true, "grouped matmuls at 512 rows an expert or more"),
-    SHARE(attention_forward_efficiency, true, "causal attention forward, half the square counted"),
-    SHARE(attention_backward_efficiency, true, "the same backward, at 2.5 x the forward's FLOPs"),
-    SHARE(memory_efficiency, true, "elementwise kernels, of the memory's rate"),
-    SHARE(gather_efficiency, true, "all-gather and reduce-scatter, of the link"),
-    SHARE(exchange_efficiency, true, "all-to-all, of the link"),
-    SHARE(network_efficiency, true, "collectives across domains, of the network"),
+    SHARE(gemm_efficiency, "dense matmuls of at least 8192 rows, of the bf16 peak"),
+    SHARE(expert_gemm_efficiency, "grouped matmuls at 512 rows an expert or more"),
+    SHARE(attention_forward_efficiency, "causal attention forward, half the square counted"),
+    SHARE(attention_backward_efficiency, "the same backward, at 2.5 x the forward's FLOPs"),
+    SHARE(memory_efficiency, "elementwise kernels, of the memory's rate"),
+    SHARE(gather_efficiency, "all-gather and reduce-scatter, of the link"),
+    SHARE(exchange_efficiency, "all-to-all, of the link"),
+    SHARE(network_efficiency, "collectives across domains, of the network"),
     ROW(collective_latency_seconds, HARDWARE_REAL, 0.0, 0.01, true, SECONDS,
         "least time of one collective"),
     ROW(launch_seconds, HARDWARE_REAL, 0.0, 0.001, true, SECONDS, "host cost of one kernel"),
-    SHARE(exchange_overlap, false, "share of a chunked exchange that hides behind expert matmuls"),
+    ROW(exchange_overlap, HARDWARE_REAL, 0.0, 1.0, false, FRACTION,
+        "share of a chunked exchange that hides behind expert matmuls"),
     ROW(delta_rule_seconds_per_token, HARDWARE_REAL, 0.0, 0.001, false, SECONDS,
         "delta rule forward, a token of one layer of 32 value heads x 128 x 128"),
     HELD(context_bytes, true, "the driver's context of a process"),
@@ -137,24 +139,31 @@ static bool in_range(const struct hardware_key *key, double value)
 static const char *likely_cause(const struct hardware_key *key, double value)
 {
     static const struct {
-        const char *unit;
-        double below; /* values that the slip would leave */
+        const char *unit, *key; /* key: of this one alone; NULL: of all */
+        double below;           /* values that the slip would leave */
         double factor;
         const char *cause;
     } slips[] = {
-        { BYTE_RATE, 20, 1e12,
+        { BYTE_RATE, "network_bytes_per_second", 1e4, 0.125e9,
+          "it looks like Gb/s; write bytes per second, 50e9 for 400 Gb/s" },
+        { BYTE_RATE, NULL, 20, 1e12,
           "it looks like TB/s; write bytes per second, 3.35e12 for 3.35 TB/s" },
-        { BYTE_RATE, 1e5, 1e9, "it looks like GB/s; write bytes per second, 450e9 for 450 GB/s" },
-        { FLOP_RATE, 20, 1e15, "it looks like PFLOP/s; write FLOP/s, 2.25e15 for 2.25 PFLOP/s" },
-        { FLOP_RATE, 1e5, 1e12, "it looks like TFLOP/s; write FLOP/s, 989e12 for 989 TFLOP/s" },
-        { FRACTION, 101, 0.01, "it looks like a percentage; write 0.72 for 72 %" },
-        { SECONDS, 1e4, 1e-6, "it looks like microseconds; write seconds, 10e-6 for 10 us" },
-        { BYTES, 5000, 1e9, "it looks like GB; write the unit, as in 80GB or 80GiB" },
-        { BYTES, 1e7, 1048576.0, "it looks like MiB; write the unit, as in 81559MiB" },
+        { BYTE_RATE, NULL, 1e5, 1e9,
+          "it looks like GB/s; write bytes per second, 450e9 for 450 GB/s" },
+        { FLOP_RATE, NULL, 20, 1e15,
+          "it looks like PFLOP/s; write FLOP/s, 2.25e15 for 2.25 PFLOP/s" },
+        { FLOP_RATE, NULL, 1e5, 1e12,
+          "it looks like TFLOP/s; write FLOP/s, 989e12 for 989 TFLOP/s" },
+        { FRACTION, NULL, 2, 0.5, "a share is at most 1; is it of another peak, or a percentage?" },
+        { FRACTION, NULL, 101, 0.01, "it looks like a percentage; write 0.72 for 72 %" },
+        { SECONDS, NULL, 1e4, 1e-6, "it looks like microseconds; write seconds, 10e-6 for 10 us" },
+        { BYTES, NULL, 5000, 1e9, "it looks like GB; write the unit, as in 80GB or 80GiB" },
+        { BYTES, NULL, 1e7, 1048576.0, "it looks like MiB; write the unit, as in 81559MiB" },
     };
 
     for (size_t i = 0; key->unit && i < sizeof slips / sizeof *slips; i++)
         if (!strcmp(slips[i].unit, key->unit) && value < slips[i].below &&
+            (!slips[i].key || !strcmp(slips[i].key, key->key)) &&
             in_range(key, value * slips[i].factor))
             return slips[i].cause;
     return NULL;
@@ -197,11 +206,27 @@ static int parse_bytes(const char *text, uint64_t *ret)
     return 0;
 }
 
+/* How a number is written whose unit is not part of it. */
+static const char *way_to_write(const struct hardware_key *key)
+{
+    static const char *const ways[][2] = {
+        { BYTE_RATE, "write bytes per second without a unit, 3.35e12 for 3.35 TB/s" },
+        { FLOP_RATE, "write FLOP/s without a unit, 989e12 for 989 TFLOP/s" },
+        { FRACTION, "write a share of 1, 0.72 for 72 %" },
+        { SECONDS, "write seconds without a unit, 10e-6 for 10 us" },
+    };
+    for (size_t i = 0; key->unit && i < sizeof ways / sizeof *ways; i++)
+        if (!strcmp(ways[i][0], key->unit))
+            return ways[i][1];
+    return NULL;
+}
+
 static int wrong_type(const struct hardware_key *key, const char *text, const char *wanted,
                       struct pos at, struct diag_list *reterr)
 {
+    const char *way = key->type == HARDWARE_REAL ? way_to_write(key) : NULL;
     diag_error(reterr, at, "%s is \"%s\", not %s", key->key, text, wanted);
-    return diag_hint(reterr, "%s: %s", key->key, key->meaning);
+    return way ? diag_hint(reterr, "%s", way) : diag_hint(reterr, "%s: %s", key->key, key->meaning);
 }
 
 static int store_text(struct hardware *hardware, const struct hardware_key *key, const char *text,

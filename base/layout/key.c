@@ -192,10 +192,7 @@ static void list_names(const struct choice_key *key, char *ret, size_t size)
 {
     size_t used = 0;
     ret[0] = '\0';
-    for (int i = 0; i < key->name_count; i++) {
-        const char *between = i == 0 ? "" : i == key->name_count - 1 ? " or " : ", ";
-        text_append(ret, size, &used, "%s%s", between, key->names[i]);
-    }
+    text_append_names(ret, size, &used, key->names, (size_t)key->name_count);
 }
 
 static int name_index(const struct choice_key *key, const char *text, size_t length)
@@ -264,7 +261,7 @@ static int parse_value(const struct choice_key *key, const char *text, union val
     case KEY_FLAGS:
         return parse_flags(key, text, &ret->flags);
     case KEY_COUNT_LIST:
-        return stage_list_parse(text, (int)key->max, ret->list);
+        return stage_list_parse(text, (int)key->max, ret->list, NULL);
     case KEY_BYTES:
     case KEY_COUNT:
         return parse_size(key, text, &ret->size);
@@ -272,12 +269,12 @@ static int parse_value(const struct choice_key *key, const char *text, union val
     return -1;
 }
 
-/* What the key takes, in words. */
-static void describe_values(const struct choice_key *key, char *ret, size_t size)
+void choice_key_values(const struct choice_key *key, char *ret, size_t size)
 {
     char names[200];
     size_t used = 0;
 
+    ret[0] = '\0';
     list_names(key, names, sizeof names);
     switch (key->type) {
     case KEY_INT:
@@ -292,7 +289,7 @@ static void describe_values(const struct choice_key *key, char *ret, size_t size
         text_append(ret, size, &used, "%s", names);
         break;
     case KEY_FLAGS:
-        text_append(ret, size, &used, "none, or any of %s separated by commas", names);
+        text_append(ret, size, &used, "none, or one or more of %s, with commas between", names);
         break;
     case KEY_COUNT_LIST:
         text_append(
@@ -311,15 +308,41 @@ static void describe_values(const struct choice_key *key, char *ret, size_t size
     }
 }
 
+/* What others call a value that is here: names of dtypes, stages of ZeRO. */
+static const char *translated(const struct choice_key *key, const char *text)
+{
+    static const char *const words[][2] = { { "zero0", "replicated" }, { "ddp", "replicated" },
+                                            { "zero3", "fsdp" },       { "bfloat16", "bf16" },
+                                            { "float32", "fp32" },     { "float", "fp32" } };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcmp(text, words[i][0]) && name_index(key, words[i][1], strlen(words[i][1])) >= 0)
+            return words[i][1];
+    return NULL;
+}
+
+/* The value that may be meant; NULL: none. */
+static const char *nearest_value(const struct choice_key *key, const char *text)
+{
+    const char *ret = NULL;
+    if (key->type == KEY_ENUM || key->type == KEY_FLAGS)
+        ret = translated(key, text);
+    if (!ret && (key->type == KEY_ENUM || (key->type == KEY_FLAGS && !strchr(text, ','))))
+        ret = text_nearest(text, key->names, (size_t)key->name_count);
+    return ret;
+}
+
 static int bad_value(const struct choice_key *key, const char *text, struct pos at,
                      struct diag_list *reterr)
 {
-    char takes[240];
-    const char *near =
-        key->type == KEY_ENUM ? text_nearest(text, key->names, (size_t)key->name_count) : NULL;
+    char takes[240], fault[STAGE_FAULT_BYTES] = "";
+    const char *near = nearest_value(key, text);
+    union value unused;
 
-    describe_values(key, takes, sizeof takes);
-    diag_error(reterr, at, "%s=%s is not a value of %s", key->key, text, key->key);
+    choice_key_values(key, takes, sizeof takes);
+    if (key->type == KEY_COUNT_LIST)
+        (void)stage_list_parse(text, (int)key->max, unused.list, fault);
+    diag_error(reterr, at, "%s=%s is not a value of %s%s%s", key->key, text, key->key,
+               *fault ? ": " : "", fault);
     if (near)
         return diag_hint(reterr, "did you mean %s? %s takes %s", near, key->key, takes);
     return diag_hint(reterr, "%s takes %s", key->key, takes);

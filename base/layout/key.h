@@ -54,6 +54,8 @@ struct fixed_choices {
     struct pos at[CHOICE_KEYS_MAX];
 };
 
+/* What a key takes, in words: "a whole number from 1 to 64". */
+void choice_key_values(const struct choice_key *key, char *ret, size_t size);
 /* Row index, or -1. */
 int choice_key_find(const char *key);
 bool choice_is_fixed(const struct fixed_choices *fixed, const char *key);

@@ -1,5 +1,9 @@
 #include "base/layout/legality.h"
 #include "base/layout/legality_rules.h"
+#include "base/text.h"
+
+#include <ctype.h>
+#include <string.h>
 
 /* The first row guards the others: with a degree below 1 nothing can be divided by it. */
 const struct legality_rule legality_rules[] = {
@@ -89,6 +93,9 @@ const struct legality_rule legality_rules[] = {
       legality_lora_idle },
     { "offload_idle", SEVERITY_WARNING, "bucket_params and slots matter only for offload=optimizer",
       legality_offload_idle },
+    { "units_idle", SEVERITY_WARNING,
+      "prefetch_units matters only for sharding=fsdp, comm_streams for it and zero2",
+      legality_units_idle },
     { "ulysses_repeat", SEVERITY_WARNING,
       "under ulysses no more ranks than key/value heads: beyond them each head travels repeatedly",
       legality_ulysses_repeat },
@@ -111,14 +118,39 @@ const struct legality_rule legality_rules[] = {
 };
 const size_t legality_rule_count = sizeof legality_rules / sizeof *legality_rules;
 
+/* Whether a text has this key as a word of its own. */
+static bool names_key(const char *text, const char *key)
+{
+    size_t length = strlen(key);
+    for (const char *at = strstr(text, key); at; at = strstr(at + 1, key)) {
+        bool begins = at == text || !(isalnum((unsigned char)at[-1]) || at[-1] == '_');
+        if (begins && !isalnum((unsigned char)at[length]) && at[length] != '_')
+            return true;
+    }
+    return false;
+}
+
+/* What was said of a key that nobody set stands where another that it names was. */
+static void place(const struct fixed_choices *fixed, struct diag *diag)
+{
+    for (size_t i = 0; i < choice_key_count && !diag->file[0]; i++) {
+        struct pos at = choice_pos(fixed, choice_keys[i].key);
+        if (!at.file || !names_key(diag->what, choice_keys[i].key))
+            continue;
+        (void)text_copy(diag->file, sizeof diag->file, at.file);
+        diag->line = at.line;
+        diag->column = at.column;
+    }
+}
+
 int legality_check(const struct legality_input *in, struct diag_list *reterr)
 {
-    int errors = 0;
+    int errors = 0, first = reterr ? reterr->count : 0;
 
     for (size_t i = 0; i < legality_rule_count; i++) {
         const struct legality_rule *rule = &legality_rules[i];
         bool error = rule->severity == SEVERITY_ERROR;
-        if (!reterr && !error)
+        if ((!reterr || errors > 0) && !error) /* what cannot be need not be wise */
             continue;
         if (!rule->check(in, reterr) || !error)
             continue;
@@ -126,5 +158,7 @@ int legality_check(const struct legality_input *in, struct diag_list *reterr)
         if (!reterr || i == 0)
             break;
     }
+    for (int i = first; reterr && i < reterr->count; i++)
+        place(in->fixed, &reterr->items[i]);
     return errors;
 }

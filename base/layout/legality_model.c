@@ -122,12 +122,15 @@ int legality_no_experts(const struct legality_input *in, struct diag_list *reter
     return 1;
 }
 
+/* What does not divide the fewer key/value heads that query heads share is told of those alone. */
 int legality_heads(const struct legality_input *in, struct diag_list *reterr)
 {
-    if (in->choices->layout.tp == 1 || !model_has_softmax(in->model))
+    const struct gqa *gqa = &in->model->gqa;
+    int tp = in->choices->layout.tp;
+    if (tp == 1 || !model_has_softmax(in->model))
         return 0;
-    return check_divides(in, "tp", in->choices->layout.tp, in->model->gqa.heads, "query heads",
-                         reterr);
+    bool told = gqa->kv_heads < gqa->heads && gqa->kv_heads % tp != 0;
+    return check_divides(in, "tp", tp, gqa->heads, "query heads", told ? NULL : reterr);
 }
 
 int legality_kv_heads(const struct legality_input *in, struct diag_list *reterr)
@@ -138,7 +141,7 @@ int legality_kv_heads(const struct legality_input *in, struct diag_list *reterr)
 
     if (tp == 1 || !model_has_softmax(in->model) || gqa->kv_heads % tp == 0)
         return 0;
-    if (!reterr)
+    if (!reterr || gqa->kv_heads == gqa->heads) /* the latter: told of the heads */
         return 1;
     diag_error(
         reterr, choice_pos(in->fixed, "tp"),

@@ -29,8 +29,8 @@ int legality_sequence(const struct legality_input *in, struct diag_list *reterr)
     if (!reterr)
         return 1;
     diag_error(reterr, choice_pos(in->fixed, l->cp > 1 ? "cp" : "tp"),
-               "a sequence of %llu tokens does not split into %lld equal parts (cp %d, tp %d%s)",
-               (unsigned long long)tokens, (long long)parts, l->cp, l->tp,
+               "a sequence of %llu token%s does not split into %lld equal parts (cp %d, tp %d%s)",
+               (unsigned long long)tokens, tokens == 1 ? "" : "s", (long long)parts, l->cp, l->tp,
                parts == (int64_t)l->cp * l->tp ? "" : ", two pieces a rank in zig-zag order");
     if (below > 0)
         diag_hint(reterr, "nearest legal lengths: %" PRIu64 " or %" PRIu64 " tokens", below,
@@ -408,6 +408,37 @@ int legality_offload_idle(const struct legality_input *in, struct diag_list *ret
             diag_warning(reterr, choice_pos(in->fixed, keys[i]),
                          "%s has no effect without offload=optimizer", keys[i]);
             diag_hint(reterr, "offload=optimizer, or leave %s out", keys[i]);
+        }
+    }
+    return violated;
+}
+
+/* Weights are gathered a unit at a time where they are sharded, gradients reduced so where they
+ * are.
+ */
+int legality_units_idle(const struct legality_input *in, struct diag_list *reterr)
+{
+    enum sharding sharding = in->choices->primitives.sharding;
+    const struct {
+        const char *key;
+        bool matters;
+        const char *where;
+    } rows[] = {
+        { "prefetch_units", sharding == SHARDING_FSDP, "sharding=fsdp" },
+        { "comm_streams", sharding == SHARDING_FSDP || sharding == SHARDING_ZERO2,
+          "sharding=fsdp or zero2" },
+    };
+    int violated = 0;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].matters || !choice_is_fixed(in->fixed, rows[i].key))
+            continue;
+        violated = 1;
+        if (reterr) {
+            diag_warning(reterr, choice_pos(in->fixed, rows[i].key),
+                         "%s has no effect with sharding=%s", rows[i].key,
+                         sharding_names[sharding]);
+            diag_hint(reterr, "%s, or leave %s out", rows[i].where, rows[i].key);
         }
     }
     return violated;

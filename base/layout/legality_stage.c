@@ -49,7 +49,13 @@ int legality_stage_count(const struct legality_input *in, struct diag_list *rete
                "stage_layers names %d stages, but pp is %d", named, l->pp);
     char split[280];
     even_split(in, split, sizeof split);
-    diag_hint(reterr, "an even split: stage_layers=%s", split);
+    if (named == l->pp * l->vpp)
+        diag_hint(reterr,
+                  "vpp %d cuts each stage evenly: stage_layers names stages, not their "
+                  "chunks, as in stage_layers=%s",
+                  l->vpp, split);
+    else
+        diag_hint(reterr, "an even split: stage_layers=%s", split);
     return 1;
 }
 
@@ -67,14 +73,12 @@ int legality_stage_sum(const struct legality_input *in, struct diag_list *reterr
         return 0;
     if (!reterr)
         return 1;
-    for (int stage = 0; stage < named; stage++)
+    for (int stage = 0; stage < named && named > 1; stage++)
         text_append(terms, sizeof terms, &used, "%s%d", stage ? " + " : "", l->stage_layers[stage]);
     diag_error(reterr, choice_pos(in->fixed, "stage_layers"),
-               "stage_layers: %s%s%lld, but the model has %d layers", terms,
-               named > 1   ? " = "
-               : named > 0 ? " is "
-                           : "",
-               (long long)sum, in->model->layers);
+               "stage_layers: %s%s%lld%s, but the model has %d layers", terms,
+               named > 1 ? " = " : "", (long long)sum, named > 1 ? "" : " layers",
+               in->model->layers);
     even_split(in, split, sizeof split);
     if (l->pp <= in->model->layers)
         diag_hint(reterr, "an even split: stage_layers=%s", split);
@@ -85,7 +89,7 @@ int legality_stage_empty(const struct legality_input *in, struct diag_list *rete
 {
     const struct layout *l = &in->choices->layout;
 
-    if (l->pp > in->model->layers) /* reported by stage_count */
+    if (l->pp > in->model->layers || named_stages(l) < l->pp) /* reported by stage_count */
         return 0;
     for (int stage = 0; stage < l->pp; stage++) {
         if (l->stage_layers[stage] >= 1)

@@ -102,6 +102,33 @@ static void say_misfit(const struct legality_input *in, const char *arithmetic, 
                    in->gpus);
 }
 
+/* The key that is shown: of those above 1 the first that the user set. */
+static const char *culprit(const struct legality_input *in, const char *const keys[],
+                           const int degrees[], int count)
+{
+    const char *ret = keys[0];
+    for (int i = count - 1; i >= 0; i--)
+        if (degrees[i] > 1 && choice_is_fixed(in->fixed, keys[i]))
+            ret = keys[i];
+    return ret;
+}
+
+static const char *dense_culprit(const struct legality_input *in)
+{
+    static const char *const keys[] = { "pp", "stage_layers", "cp", "tp" };
+    const struct layout *l = &in->choices->layout;
+    const int degrees[] = { l->pp, l->pp, l->cp, l->tp };
+    return culprit(in, keys, degrees, 4);
+}
+
+static const char *expert_culprit(const struct legality_input *in)
+{
+    static const char *const keys[] = { "ep", "etp", "pp", "stage_layers" };
+    const struct layout *l = &in->choices->layout;
+    const int degrees[] = { l->ep, l->etp, l->pp, l->pp };
+    return culprit(in, keys, degrees, 4);
+}
+
 int legality_dense_world(const struct legality_input *in, struct diag_list *reterr)
 {
     const struct layout *l = &in->choices->layout;
@@ -109,12 +136,12 @@ int legality_dense_world(const struct legality_input *in, struct diag_list *rete
     char text[160], hint[240] = "";
     size_t used = 0;
 
-    if (in->gpus % ranks == 0)
+    if (in->gpus % ranks == 0 || l->pp > in->model->layers) /* the latter: told by stage_count */
         return 0;
     if (!reterr)
         return 1;
     text_append(text, sizeof text, &used, "pp %d x tp %d x cp %d", l->pp, l->tp, l->cp);
-    say_misfit(in, text, ranks, l->pp > 1 ? "pp" : l->cp > 1 ? "cp" : "tp", reterr);
+    say_misfit(in, text, ranks, dense_culprit(in), reterr);
     used = 0;
     suggest(hint, sizeof hint, &used, "pp",
             smaller_degree(in->gpus, l->pp, ranks / l->pp, expert_model_ranks(l) / l->pp));
@@ -142,12 +169,12 @@ int legality_expert_world(const struct legality_input *in, struct diag_list *ret
     char text[160], hint[240] = "", key[32];
     size_t used = 0;
 
-    if (in->gpus % ranks == 0)
+    if (in->gpus % ranks == 0 || ranks == l->pp) /* the latter: told by dense_world */
         return 0;
     if (!reterr)
         return 1;
     text_append(text, sizeof text, &used, "pp %d x etp %d x ep %d", l->pp, l->etp, l->ep);
-    say_misfit(in, text, ranks, "ep", reterr);
+    say_misfit(in, text, ranks, expert_culprit(in), reterr);
     used = 0;
     text_append(key, sizeof key, &used, "ep %d with pp", l->ep);
     used = 0;

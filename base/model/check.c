@@ -2,6 +2,7 @@
 #include "base/model/model.h"
 #include "base/model/tensor.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* No released model comes near; sixteen bytes a parameter stay far inside 64 bits. */
@@ -24,6 +25,16 @@ static void check_width(const char *what, int64_t count, int64_t each, struct po
                    (long long)each, WIDTH_MAX);
 }
 
+/* Multiples of `unit` on both sides of a number that is none. */
+static void hint_multiples(const char *what, int number, int unit, struct diag_list *reterr)
+{
+    int below = number / unit * unit;
+    if (below > 0)
+        diag_hint(reterr, "nearest legal: %s %d or %d", what, below, below + unit);
+    else
+        diag_hint(reterr, "nearest legal: %s %d", what, unit);
+}
+
 static void check_attention(const struct model *m, struct pos at, struct diag_list *reterr)
 {
     const struct gqa *gqa = &m->gqa;
@@ -31,9 +42,11 @@ static void check_attention(const struct model *m, struct pos at, struct diag_li
         diag_error(reterr, at, "attention needs heads, kv_heads and head_dim of at least 1");
         return;
     }
-    if (gqa->heads % gqa->kv_heads != 0)
+    if (gqa->heads % gqa->kv_heads != 0) {
         diag_error(reterr, at, "attention: heads %d is not a multiple of kv_heads %d", gqa->heads,
                    gqa->kv_heads);
+        hint_multiples("heads", gqa->heads, gqa->kv_heads, reterr);
+    }
     check_width("attention: heads x head_dim", gqa->heads, gqa->head_dim, at, reterr);
     if (gqa->local_tokens < 1 && count_kind(m->layer_mixer, m->layers, MIXER_LOCAL) > 0)
         diag_error(reterr, at, "%d layers are local, and attention.local_tokens is not given",
@@ -58,12 +71,17 @@ static void check_latents(const struct model *m, struct pos at, struct diag_list
         diag_error(reterr, at, "%d layers attend through latents, and latent lacks sizes", layers);
         return;
     }
-    if (m->gqa.kv_heads != m->gqa.heads)
+    if (m->gqa.kv_heads != m->gqa.heads) {
         diag_error(reterr, at, "attention through latents has as many kv_heads as heads, %d",
                    m->gqa.heads);
-    if ((int64_t)mla->nope_dim + mla->rope_dim != m->gqa.head_dim)
+        diag_hint(reterr, "heads and kv_heads change together: kv_heads %d is not %d",
+                  m->gqa.kv_heads, m->gqa.heads);
+    }
+    if ((int64_t)mla->nope_dim + mla->rope_dim != m->gqa.head_dim) {
         diag_error(reterr, at, "attention: head_dim %d is not nope_dim %d + rope_dim %d",
                    m->gqa.head_dim, mla->nope_dim, mla->rope_dim);
+        diag_hint(reterr, "head_dim %" PRId64, (int64_t)mla->nope_dim + mla->rope_dim);
+    }
     check_width("latent: heads x value_dim", m->gqa.heads, mla->value_dim, at, reterr);
     if (sparse > 0 && (m->indexer.heads < 1 || m->indexer.dim < 1 || m->indexer.top_k < 1))
         diag_error(reterr, at, "%d layers attend sparsely, and indexer lacks sizes", sparse);
@@ -107,9 +125,11 @@ static void check_linear(const struct model *m, struct pos at, struct diag_list 
                    count_kind(m->layer_mixer, m->layers, MIXER_GDN));
         return;
     }
-    if (gdn->value_heads % gdn->key_heads != 0)
+    if (gdn->value_heads % gdn->key_heads != 0) {
         diag_error(reterr, at, "linear_attention: value_heads %d is not a multiple of key_heads %d",
                    gdn->value_heads, gdn->key_heads);
+        hint_multiples("value_heads", gdn->value_heads, gdn->key_heads, reterr);
+    }
     check_width("linear_attention: key_heads x key_dim", gdn->key_heads, gdn->key_dim, at, reterr);
     check_width("linear_attention: value_heads x value_dim", gdn->value_heads, gdn->value_dim, at,
                 reterr);
@@ -156,9 +176,11 @@ static void check_extras(const struct model *m, struct pos at, struct diag_list 
     if (m->vision_frozen && (vision->depth == 0 || m->vision_trained))
         diag_error(reterr, at, "vision_frozen, and the model %s",
                    vision->depth == 0 ? "has no vision tower" : "trains its vision tower");
-    if (vision->depth > 0 && (vision->heads < 1 || vision->width % vision->heads != 0))
+    if (vision->depth > 0 && (vision->heads < 1 || vision->width % vision->heads != 0)) {
         diag_error(reterr, at, "vision: width %d is not a multiple of heads %d", vision->width,
                    vision->heads);
+        hint_multiples("width", vision->width, vision->heads > 0 ? vision->heads : 1, reterr);
+    }
 }
 
 int model_check(const struct model *model, struct pos at, struct diag_list *reterr)

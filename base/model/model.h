@@ -153,6 +153,8 @@ json_t *model_to_json(const struct model *model);
  * model_check's, after the last one. */
 int model_set(struct model *model, const char *field, const char *value, struct pos at,
               struct diag_list *reterr);
+/* Whether model_set knows a field of that name. */
+bool model_has_field(const char *field);
 
 /* Every inconsistency of the facts at once (heads % kv_heads, top_k > experts, absurd sizes...). */
 int model_check(const struct model *model, struct pos at, struct diag_list *reterr);

@@ -20,6 +20,14 @@ static bool field_is(const struct model_field *field, const char *name)
            strcmp(name + length + 1, field->key) == 0;
 }
 
+bool model_has_field(const char *name)
+{
+    for (size_t i = 0; i < model_field_count; i++)
+        if (field_is(&model_fields[i], name))
+            return true;
+    return strcmp(name, "mtp") == 0 || strcmp(name, "vision") == 0;
+}
+
 static int unknown_field(const char *name, struct pos at, struct diag_list *reterr)
 {
     const char *names[MAX_NAMES] = { "mtp", "vision" };
@@ -38,7 +46,7 @@ static int unknown_field(const char *name, struct pos at, struct diag_list *rete
     diag_error(reterr, at, "model.%s is not a fact of a model", name);
     if (nearest != NULL)
         return diag_hint(reterr, "did you mean model.%s?", nearest);
-    return diag_hint(reterr, "rankfit list keys");
+    return diag_hint(reterr, "rankfit list keys shows the facts too");
 }
 
 static int bad_value(const char *field, const char *value, const char *wanted, struct pos at,
@@ -137,9 +145,10 @@ static int set_mtp(struct model *model, const char *value, struct pos at, struct
     if (parse_bool(value, &trained) != 0)
         return bad_value("mtp", value, "1: the multi-token-prediction layers are trained; 0: not",
                          at, reterr);
-    if (trained != 0 && model->mtp_layers == 0)
-        return diag_error(reterr, at, "model.mtp=1: %s has no multi-token-prediction layer",
-                          model->name);
+    if (trained != 0 && model->mtp_layers == 0) {
+        diag_error(reterr, at, "model.mtp=1: %s has no multi-token-prediction layer", model->name);
+        return diag_hint(reterr, "leave model.mtp out");
+    }
     model->mtp_trained = trained != 0;
     return 0;
 }
@@ -150,10 +159,12 @@ static int set_vision(struct model *model, const char *value, struct pos at,
     bool trained = strcmp(value, "trained") == 0;
     if (!trained && strcmp(value, "frozen") != 0)
         return bad_value("vision", value, "frozen or trained", at, reterr);
-    if (trained && model->vision.depth == 0)
-        return diag_error(reterr, at, "model.vision=trained: %s has no vision tower", model->name);
+    if (model->vision.depth == 0) {
+        diag_error(reterr, at, "model.vision=%s: %s has no vision tower", value, model->name);
+        return diag_hint(reterr, "leave model.vision out");
+    }
     model->vision_trained = trained;
-    model->vision_frozen = !trained && model->vision.depth > 0;
+    model->vision_frozen = !trained;
     return 0;
 }
 

@@ -9,7 +9,6 @@
 #include "planner/report/json.h"
 #include "planner/report/rank_json.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 enum { TEXT_ROOM = 512 };
@@ -24,21 +23,6 @@ static void add_text(json_t *entry, const char *key, const char *text)
     json_object_set_new(entry, key, json_string(text));
 }
 
-/* What values a choice key takes, in words. */
-static void key_values(const struct choice_key *key, char *ret, size_t size)
-{
-    size_t used = 0;
-    if (key->names)
-        for (int i = 0; i < key->name_count; i++)
-            text_append(ret, size, &used, "%s%s", i ? ", " : "", key->names[i]);
-    else
-        text_append(ret, size, &used, "%" PRId64 " to %" PRId64, key->min, key->max);
-    if (key->type == KEY_INT_OR_ALL)
-        text_append(ret, size, &used, ", or all");
-    if (key->type == KEY_BYTES)
-        text_append(ret, size, &used, " bytes; GB, GiB");
-}
-
 static json_t *explain_key(const char *name, const struct prediction *prediction)
 {
     char text[TEXT_ROOM];
@@ -46,7 +30,7 @@ static json_t *explain_key(const char *name, const struct prediction *prediction
     if (row < 0)
         return NULL;
     json_t *ret = entry_of("key", name, choice_keys[row].help);
-    key_values(&choice_keys[row], text, sizeof text);
+    choice_key_values(&choice_keys[row], text, sizeof text);
     add_text(ret, "values", text);
     add_text(ret, "set_by", "--set KEY=VALUE or set: in a recipe; derived where not set");
     if (prediction) {

@@ -329,23 +329,36 @@ const char *option_nearest(const char *name, unsigned command_bits, bool recipe_
     return begun_count == 1 ? begun : text_nearest(name, names, count);
 }
 
-/* An option of other commands: the first that takes it. */
-static const char *command_that_takes(const char *name)
+static enum option_id find_letter(char letter)
 {
-    enum option_id id = option_find(name);
+    for (int i = 0; i < OPTION_COUNT; i++)
+        if (letter && option_infos[i].letter == letter)
+            return (enum option_id)i;
+    return OPTION_COUNT;
+}
+
+/* "plan, search or grid": the commands that take an option; empty for none. */
+static void commands_that_take(enum option_id id, char *ret, size_t size)
+{
+    const char *names[32];
+    size_t count = 0, used = 0;
+    ret[0] = '\0';
     for (size_t i = 0; id != OPTION_COUNT && i < command_count; i++)
         if (option_infos[id].commands & command_bit(&commands[i]))
-            return commands[i].name;
-    return NULL;
+            names[count++] = commands[i].name;
+    text_append_names(ret, size, &used, names, count);
 }
 
 static int unknown_option(const char *shown, const char *name, const struct command *command,
                           struct diag_list *reterr)
 {
     diag_error(reterr, (struct pos){ 0 }, "unknown option '%s'", shown);
-    const char *other = command_that_takes(name);
-    if (other)
-        return diag_hint(reterr, "--%s is an option of rankfit %s", name, other);
+    char others[200];
+    bool whole = shown[1] == '-';
+    commands_that_take(whole ? option_find(name) : find_letter(name[0]), others, sizeof others);
+    if (others[0])
+        return diag_hint(reterr, "%s%.*s is an option of rankfit %s", whole ? "--" : "-",
+                         whole ? (int)strlen(name) : 1, name, others);
     const char *nearest = option_nearest(name, command_bit(command), false);
     if (nearest)
         return diag_hint(reterr, "did you mean --%s? options are never abbreviated", nearest);
@@ -419,8 +432,8 @@ int options_add_set(struct options *options, const char *key, const char *value,
             continue;
         if (from_recipe || strcmp(old->value, value) == 0)
             return 0;
-        return diag_error(reterr, at, "'%s' is set twice: to '%s' and to '%s'", key, old->value,
-                          value);
+        diag_error(reterr, at, "'%s' is set twice: to '%s' and to '%s'", key, old->value, value);
+        return diag_hint(reterr, "keep one of the two");
     }
     if (options->set_count == OPTIONS_MAX_SET)
         return diag_error(reterr, at, "more than %d keys are set", OPTIONS_MAX_SET);
@@ -456,6 +469,9 @@ static void add_option(struct options *options, enum option_id id, const char *w
     struct pos at = { .file = pool_printf(&options->pool, "--%s", option_infos[id].name) };
     if (options_has(options, id) && strcmp(options->value[id], value) != 0) {
         diag_error(reterr, at, "is given twice: '%s' and '%s'", options->value[id], value);
+        diag_hint(reterr, option_infos[id].lists & FOR_SWEEP
+                              ? "keep one of the two; rankfit sweep takes several with commas"
+                              : "keep one of the two");
         return;
     }
     options->value[id] = value;
@@ -512,6 +528,9 @@ static int check_arguments(const struct command *command, const struct options *
         diag_error(reterr, (struct pos){ 0 }, "rankfit %s takes %d argument%s, not %d",
                    command->name, command->min_arguments, command->min_arguments == 1 ? "" : "s",
                    count);
+    if (command->max_arguments == 0)
+        return diag_hint(reterr, "rankfit %s takes options only; rankfit %s --help lists them",
+                         command->name, command->name);
     return diag_hint(reterr, "rankfit %s %s", command->name, command->arguments);
 }
 

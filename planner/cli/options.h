@@ -115,7 +115,7 @@ struct set_entry {
     const char *key, *value;
     struct pos at;
 };
-enum { OPTIONS_MAX_SET = 128, OPTIONS_MAX_ARGUMENTS = 4 };
+enum { OPTIONS_MAX_SET = 128, OPTIONS_MAX_ARGUMENTS = 4, OPTION_ITEMS_MAX = 256 };
 
 struct options {
     const char *value[OPTION_COUNT]; /* NULL: not given; "" for a flag */
@@ -167,6 +167,8 @@ int64_t option_number(const struct options *options, enum option_id id, int64_t 
 uint64_t option_size(const struct options *options, enum option_id id, uint64_t otherwise);
 double option_amount(const struct options *options, enum option_id id, double otherwise);
 double option_fraction(const struct options *options, enum option_id id, double otherwise);
+/* How many values a list has; at most OPTION_ITEMS_MAX where it was judged to be right. */
+int option_count(const struct options *options, enum option_id id);
 /* The index-th of an option's values as text; NULL behind the last one. `size` bytes at ret. */
 const char *option_item(const struct options *options, enum option_id id, int index, char *ret,
                         size_t size);

@@ -23,13 +23,16 @@ static bool looks_at_worlds(enum objective objective)
     return objective == OBJECTIVE_GPUS || objective == OBJECTIVE_GPU_HOURS;
 }
 
-/* Nothing is legal: derivation says what is wrong. */
-static int tell_illegal(struct quest *quest, struct diag_list *reterr)
+/* Where nothing is legal, on any number of GPUs if several were looked at, derivation says what is
+ * wrong with the largest. */
+static bool tell_illegal(struct quest *quest, struct diag_list *reterr)
 {
+    const struct search_result *result = &quest->result;
     int before = reterr->errors;
-    if (derive(&quest->subject->question, &quest->derived, reterr) != 0 || reterr->errors > before)
-        return EXIT_QUESTION;
-    return EXIT_NO;
+    if (result->any || (looks_at_worlds(quest->options.objective) && result->layouts > 0))
+        return false;
+    return derive(&quest->subject->question, &quest->derived, reterr) != 0 ||
+           reterr->errors > before;
 }
 
 static void options_of(const struct options *options, struct search_options *ret)
@@ -139,8 +142,10 @@ static int answer(const struct options *options, struct quest *quest, struct dia
     const struct search_result *result = &quest->result;
     if (run(quest, reterr) != 0)
         return EXIT_SYSTEM;
+    if (tell_illegal(quest, reterr))
+        return EXIT_QUESTION;
     if (!result->any && !looks_at_worlds(quest->options.objective))
-        return tell_illegal(quest, reterr);
+        return EXIT_NO;
     if (result->any) {
         ask_fewer(quest);
         subject->question.gpus = result->gpus;

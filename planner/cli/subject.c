@@ -26,14 +26,64 @@ static void check_required(const struct options *options, struct diag_list *rete
     }
 }
 
+/* What is in a plan, is no choice and follows from others. */
+static const char *what_it_follows_from(const char *key)
+{
+    static const char *const derived[][2] = {
+        { "world", "the world is --gpus" },
+        { "dp", "dp follows, GPUs / (pp x tp x cp); fsdp says how many of these share the state" },
+        { "d_rep", "d_rep follows, dp / fsdp; set fsdp" },
+        { "e_dp", "e_dp follows, GPUs / (pp x etp x ep); e_fsdp says how many of these share the "
+                  "state of experts" },
+        { "e_rep", "e_rep follows, e_dp / e_fsdp; set e_fsdp" },
+        { "micro_batches",
+          "micro_batches follow, global batch / (dp x micro_batch); --global-batch "
+          "says the former" },
+    };
+    for (size_t i = 0; i < sizeof derived / sizeof *derived; i++)
+        if (strcmp(derived[i][0], key) == 0)
+            return derived[i][1];
+    return NULL;
+}
+
+/* The option that a key of --set names, written with hyphens or as keys are; NULL: none. */
+static const char *option_of_key(const char *key)
+{
+    char name[64];
+    if (text_copy(name, sizeof name, key) != 0)
+        return NULL;
+    for (char *at = name; *at; at++)
+        *at = *at == '_' ? '-' : *at;
+    enum option_id id = option_find(name);
+    return id != OPTION_COUNT && option_infos[id].commands & FOR_QUESTION ? option_infos[id].name
+                                                                          : NULL;
+}
+
+/* "model" or "hardware" where a field of these has that name. */
+static const char *owner_of_field(const char *key)
+{
+    for (size_t i = 0; i < hardware_key_count; i++)
+        if (strcmp(hardware_keys[i].key, key) == 0)
+            return "hardware";
+    return model_has_field(key) ? "model" : NULL;
+}
+
 static void unknown_set_key(const struct set_entry *entry, struct diag_list *reterr)
 {
     const char *names[CHOICE_KEYS_MAX];
     for (size_t i = 0; i < choice_key_count; i++)
         names[i] = choice_keys[i].key;
     const char *nearest = text_nearest(entry->key, names, choice_key_count);
+    const char *derived = what_it_follows_from(entry->key), *option = option_of_key(entry->key);
+    const char *owner = owner_of_field(entry->key);
     diag_error(reterr, entry->at, "unknown key '%s'", entry->key);
-    if (nearest)
+    if (derived)
+        diag_hint(reterr, "%s", derived);
+    else if (option)
+        diag_hint(reterr, "--%s is an option of its own", option);
+    else if (owner)
+        diag_hint(reterr, "did you mean '%s.%s'?", owner, entry->key);
+    else if (nearest)
         diag_hint(reterr, "did you mean '%s'?", nearest);
     else
         diag_hint(reterr, "rankfit list keys shows every key; facts are model.FIELD and "
@@ -67,6 +117,36 @@ static void apply_set(const struct options *options, struct subject *subject, bo
         else
             (void)choice_set(&subject->question.fixed, entry->key, entry->value, entry->at, reterr);
     }
+}
+
+/* Facts of the machines that were set can be impossible together, as those of a file can. */
+static void check_hardware_set(const struct options *options, const struct hardware *hardware,
+                               struct diag_list *reterr)
+{
+    struct node root = { .kind = NODE_MAP }, said[OPTIONS_MAX_SET];
+    int count = 0;
+    for (int i = 0; i < options->set_count; i++) {
+        const struct set_entry *entry = &options->set[i];
+        const char *field = field_of(entry->key, "hardware.");
+        if (!field)
+            continue;
+        said[count] = (struct node){ .kind = NODE_TEXT, .key = field, .at = entry->at };
+        said[count].next = root.child;
+        root.child = &said[count++];
+        root.at = entry->at;
+    }
+    if (count > 0)
+        (void)hardware_doubts(hardware, &root, false, reterr);
+}
+
+/* Where the facts of the model come from: the last of them that was set, or the model itself. */
+static struct pos place_of_model(const struct options *options)
+{
+    struct pos at = options->at[OPTION_MODEL];
+    for (int i = 0; i < options->set_count; i++)
+        if (field_of(options->set[i].key, "model."))
+            at = options->set[i].at;
+    return at;
 }
 
 /* micro_batch may be said as an option and as a key; both ways must agree. */
@@ -123,10 +203,29 @@ static int check_limits(const struct options *options, const struct question *qu
 {
     if (question_limit_bytes(question) > 0)
         return 0;
-    char text[32];
-    return diag_error(reterr, options->at[OPTION_RESERVE],
-                      "reserve and headroom leave nothing of the device's %s",
-                      units_format_gb(text, sizeof text, question_memory_bytes(question), 1));
+    enum option_id id = options_has(options, OPTION_RESERVE)    ? OPTION_RESERVE
+                        : options_has(options, OPTION_HEADROOM) ? OPTION_HEADROOM
+                                                                : OPTION_MEMORY_LIMIT;
+    char memory[32], reserve[32], headroom[32];
+    diag_error(reterr, options->at[id], "reserve and headroom leave nothing of the device's %s",
+               units_format_gb(memory, sizeof memory, question_memory_bytes(question), 1));
+    return diag_hint(reterr, "reserve is %s, headroom %s",
+                     units_format_gb(reserve, sizeof reserve, question->reserve_bytes, 1),
+                     units_format_gb(headroom, sizeof headroom, question->headroom_bytes, 1));
+}
+
+/* Hot experts are some of the model's. */
+static void check_routing(const struct options *options, const struct question *question,
+                          struct diag_list *reterr)
+{
+    const struct routing *routing = &question->routing;
+    int experts = question->model->moe.experts;
+    if (experts == 0 || routing->kind != ROUTING_HOT || routing->hot_experts < experts)
+        return;
+    diag_error(reterr, options->at[OPTION_ROUTING],
+               "routing %s prefers %d experts, but the model has %d",
+               options->value[OPTION_ROUTING], routing->hot_experts, experts);
+    diag_hint(reterr, "the second number is of the experts that are chosen first, as in 80:4");
 }
 
 static void read_limits(const struct options *options, struct question *question,
@@ -210,8 +309,12 @@ static int read_question(const struct options *options, struct subject *subject,
     read_lengths(options, subject, reterr);
     read_micro_batch(options, subject, reterr);
     (void)read_memory_limit(options, subject, reterr);
-    if (have_facts)
-        (void)model_check(&plan->model, options->at[OPTION_MODEL], reterr);
+    if (have_facts && reterr->errors == before)
+        check_hardware_set(options, &plan->hardware, reterr);
+    if (have_facts) {
+        (void)model_check(&plan->model, place_of_model(options), reterr);
+        check_routing(options, &subject->question, reterr);
+    }
     if (have_facts && reterr->errors == 0)
         read_limits(options, &subject->question, reterr);
     return reterr->errors > 0 ? -1 : 0;

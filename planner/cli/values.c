@@ -5,9 +5,19 @@
 #include "planner/cli/options.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Of a headroom or reserve that is meant. */
+static const uint64_t least_bytes = 1000000;
+
+/* "8,16", "8 16", "8-16", "8..16" */
+static bool looks_like_several(const char *text)
+{
+    return strpbrk(text, ", ;:") || strstr(text, "..") || (text[0] && strchr(text + 1, '-'));
+}
 
 static void check_number(const struct option_info *info, const char *text, struct pos at,
                          struct diag_list *reterr)
@@ -17,8 +27,8 @@ static void check_number(const struct option_info *info, const char *text, struc
         return;
     diag_error(reterr, at, "%s is '%s', not a whole number from %" PRId64 " to %" PRId64,
                info->name, text, info->min, info->max);
-    if (info->lists && strchr(text, ','))
-        diag_hint(reterr, "rankfit sweep takes several");
+    if (info->lists && looks_like_several(text))
+        diag_hint(reterr, "rankfit sweep takes several, with commas and no spaces: 8,16,32");
 }
 
 static void check_tokens(const struct option_info *info, const char *text, struct pos at,
@@ -34,14 +44,26 @@ static void check_tokens(const struct option_info *info, const char *text, struc
     diag_hint(reterr, "a whole number, with K for 1,024 or M for 1,048,576: 128K");
 }
 
+static int hint_bytes(const struct option_info *info, struct diag_list *reterr)
+{
+    return diag_hint(reterr, "for example 2GB (1e9 bytes)%s2GiB (2^30 bytes)%s",
+                     info->type == OPTION_BYTES_OR_PERCENT ? ", " : " or ",
+                     info->type == OPTION_BYTES_OR_PERCENT ? " or 2% of the device's memory" : "");
+}
+
+/* A few bytes are a unit that was forgotten. */
 static void check_bytes(const struct option_info *info, const char *text, struct pos at,
                         struct diag_list *reterr)
 {
     uint64_t bytes;
-    if (units_parse_bytes(text, &bytes) == 0)
-        return;
-    diag_error(reterr, at, "%s is '%s', not a size", info->name, text);
-    diag_hint(reterr, "for example 2GB (1e9 bytes) or 2GiB (2^30 bytes)");
+    if (units_parse_bytes(text, &bytes) != 0) {
+        diag_error(reterr, at, "%s is '%s', not a size", info->name, text);
+        hint_bytes(info, reterr);
+    } else if (bytes > 0 && bytes < least_bytes) {
+        diag_error(reterr, at, "%s is '%s': %" PRIu64 " bytes; is a unit missing?", info->name,
+                   text, bytes);
+        hint_bytes(info, reterr);
+    }
 }
 
 static void check_fraction(const struct option_info *info, const char *text, struct pos at,
@@ -51,7 +73,8 @@ static void check_fraction(const struct option_info *info, const char *text, str
     if (units_parse_fraction(text, &fraction) == 0)
         return;
     diag_error(reterr, at, "%s is '%s', not a share from 0 to 100%%", info->name, text);
-    diag_hint(reterr, "for example 2%% or 0.02");
+    diag_hint(reterr, "for example 2%% or %s",
+              info->type == OPTION_BYTES_OR_PERCENT ? "2GB" : "0.02");
 }
 
 static int find_name(const struct option_info *info, const char *text)
@@ -66,25 +89,35 @@ static void check_name(const struct option_info *info, const char *text, struct 
                        struct diag_list *reterr)
 {
     char known[128] = "";
-    size_t used = 0;
+    size_t used = 0, count = 0;
     if (find_name(info, text) >= 0)
         return;
-    for (int i = 0; info->names[i]; i++)
-        text_append(known, sizeof known, &used, "%s%s", i ? " or " : "", info->names[i]);
+    while (info->names[count])
+        count++;
+    text_append_names(known, sizeof known, &used, info->names, count);
+    const char *near = text_nearest(text, info->names, count);
     diag_error(reterr, at, "%s is '%s', which is not known", info->name, text);
-    diag_hint(reterr, "this version knows %s", known);
+    if (near)
+        diag_hint(reterr, "did you mean %s? this version knows %s", near, known);
+    else
+        diag_hint(reterr, "this version knows %s", known);
 }
 
+/* Whole, and from 1 to 1e18: 1000000, 512M, 2.5e9. */
 static int parse_amount(const char *text, double *ret)
 {
     uint64_t tokens;
-    char *end;
-    if (units_parse_tokens(text, &tokens) == 0) {
+    if (units_parse_tokens(text, &tokens) == 0)
         *ret = (double)tokens;
-        return 0;
+    else if (text[0] && !text[strspn(text, "0123456789.eE+")]) {
+        char *end;
+        *ret = strtod(text, &end);
+        if (*end)
+            return -1;
+    } else {
+        return -1;
     }
-    *ret = strtod(text, &end);
-    return end == text || *end || !(*ret >= 1 && *ret < 1e18) ? -1 : 0;
+    return *ret >= 1 && *ret <= 1e18 && floor(*ret) >= *ret ? 0 : -1;
 }
 
 static void check_amount(const struct option_info *info, const char *text, struct pos at,
@@ -93,8 +126,10 @@ static void check_amount(const struct option_info *info, const char *text, struc
     double amount;
     if (parse_amount(text, &amount) == 0)
         return;
-    diag_error(reterr, at, "%s is '%s', not a number of tokens", info->name, text);
-    diag_hint(reterr, "for example 1e12, or 512M (M is 1,048,576)");
+    diag_error(reterr, at, "%s is '%s', not a whole number of tokens from 1 to 1e18", info->name,
+               text);
+    diag_hint(reterr,
+              "for example 1e12 or 2.5e9; the only letters are K (1,024) and M (1,048,576)");
 }
 
 static void check_value(const struct option_info *info, const char *text, struct pos at,
@@ -138,6 +173,7 @@ static void check_value(const struct option_info *info, const char *text, struct
     }
 }
 
+/* A value and what makes it too long to be one. */
 enum { ITEM_BYTES = 64 };
 
 const char *option_item(const struct options *options, enum option_id id, int index, char *ret,
@@ -154,9 +190,46 @@ const char *option_item(const struct options *options, enum option_id id, int in
     return ret;
 }
 
+int option_count(const struct options *options, enum option_id id)
+{
+    const char *text = options->value[id];
+    int count = text != NULL;
+    for (; text && *text; text++)
+        count += *text == ',';
+    return count;
+}
+
+static int check_list_form(const struct options *options, enum option_id id,
+                           struct diag_list *reterr)
+{
+    const char *name = option_infos[id].name, *text = options->value[id];
+    int count = option_count(options, id), index = 0;
+    if (!*text)
+        return diag_error(reterr, options->at[id], "%s is empty", name);
+    if (count > OPTION_ITEMS_MAX)
+        return diag_error(reterr, options->at[id],
+                          "%s is a list of %d values; at most %d are taken", name, count,
+                          (int)OPTION_ITEMS_MAX);
+    for (const char *item = text;; item++) {
+        size_t length = strcspn(item, ",");
+        index++;
+        if (length == 0 || length >= ITEM_BYTES)
+            return diag_error(reterr, options->at[id], "%s is '%s', of which value %d is %s", name,
+                              text, index, length == 0 ? "empty" : "too long");
+        item += length;
+        if (!*item)
+            return 0;
+    }
+}
+
 static void check_list(const struct options *options, enum option_id id, struct diag_list *reterr)
 {
     char text[ITEM_BYTES];
+    if (check_list_form(options, id, reterr) != 0) {
+        diag_hint(reterr, "one value or several with commas, as in --%s %s", option_infos[id].name,
+                  option_infos[id].type == OPTION_TOKENS ? "4K,32K,128K" : "8,16,32");
+        return;
+    }
     for (int i = 0; option_item(options, id, i, text, sizeof text); i++)
         check_value(&option_infos[id], text, options->at[id], reterr);
 }

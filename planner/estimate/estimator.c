@@ -273,10 +273,10 @@ void estimator_time(struct estimator *e, const struct choices *choices, struct s
     ret->tokens_per_second_per_gpu = over(tokens, ret->seconds * layout_world(l));
 }
 
-/* Every layer's forward and backward without its unit's collectives, in the fullest stage, for all
- * micro-batches and the bubble. */
+/* Every layer's forward and backward without its unit's collectives, the loss and the sends between
+ * stages, in the fullest stage, for all micro-batches and the bubble; the end of the step. */
 static double layer_seconds(struct estimator *e, const struct choices *choices, bool replays,
-                            double exchange)
+                            double exchange, const struct least_seconds *least)
 {
     const struct pipeline_spots *spots = spots_of(e, choices);
     const struct layout *l = &choices->layout;
@@ -288,22 +288,57 @@ static double layer_seconds(struct estimator *e, const struct choices *choices, 
     for (int i = 0; i < spots->count; i++) {
         double seconds =
             stage_layer_seconds(e, shared_body(e), &spots->stages[i], replays, exchange);
+        seconds += spots->stages[i].has_head ? least->loss : 0;
         most = seconds > most ? seconds : most;
     }
-    return (m + (l->pp - 1) / v) * most;
+    struct ranks stages = { l->pp, layout_world(l) / l->pp };
+    double bytes = 2.0 * (double)norm_tokens(&e->in) * e->in.model->hidden;
+    most += 2 * v * send_seconds(e->in.hardware, stages, bytes);
+    return (m + (l->pp - 1) / v) * most + least->end;
 }
 
 double estimator_least_seconds(struct estimator *e, const struct choices *choices)
 {
-    return layer_seconds(e, choices, false, 1);
+    const struct least_seconds nothing = { 0, 0 };
+    return layer_seconds(e, choices, false, 1, &nothing);
 }
 
-double estimator_layer_seconds(struct estimator *e, const struct choices *choices)
+double estimator_layer_seconds(struct estimator *e, const struct choices *choices,
+                               const struct least_seconds *least)
 {
-    return layer_seconds(e, choices, true, 1);
+    return layer_seconds(e, choices, true, 1, least);
 }
 
-double estimator_relaxed_seconds(struct estimator *e, const struct choices *choices)
+double estimator_relaxed_seconds(struct estimator *e, const struct choices *choices,
+                                 const struct least_seconds *least)
 {
-    return layer_seconds(e, choices, true, least_exchange_share(e->in.hardware));
+    return layer_seconds(e, choices, true, least_exchange_share(e->in.hardware), least);
+}
+
+double estimator_loss_seconds(struct estimator *e, const struct choices *choices)
+{
+    e->in.choices = choices;
+    return pass_seconds(&shared_loss(e)->pass);
+}
+
+/* Muon's matrices are not shared out by their elements: nothing is said of it. */
+double estimator_update_seconds(struct estimator *e, const struct choices *choices)
+{
+    const struct pipeline_spots *spots = spots_of(e, choices);
+    struct step_terms terms;
+    double most = 0;
+    if (!spots || choices->primitives.optimizer == OPTIMIZER_MUON)
+        return 0;
+    const struct units *units = shared_units(e);
+    shared_terms(e, shared_body(e), units, shared_loss(e), &terms);
+    for (int i = 0; i < spots->count; i++) {
+        double item[TIME_ITEM_COUNT] = { 0 };
+        struct stage_sums layers;
+        struct elements part;
+        stage_sums_of(e, units, &spots->stages[i], &layers);
+        elements_init(&e->in, &layers, &part);
+        end_of_step(&terms, &layers, &part, item);
+        most = item[TIME_OPTIMIZER] > most ? item[TIME_OPTIMIZER] : most;
+    }
+    return most;
 }

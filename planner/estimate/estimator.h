@@ -33,11 +33,21 @@ uint64_t estimator_saved_floor(struct estimator *estimator, const struct choices
 
 /* Seconds that no sharding, loss, recompute, offload and nothing gathered ahead can take off. */
 double estimator_least_seconds(struct estimator *estimator, const struct choices *choices);
-/* The same, recompute as chosen: what more recompute cannot take off. */
-double estimator_layer_seconds(struct estimator *estimator, const struct choices *choices);
 
+/* What takes no less whatever is chosen: a micro-batch's loss; the end of a step. */
+struct least_seconds {
+    double loss, end;
+};
+/* The same as above with these; recompute as chosen: what more recompute cannot take off. */
+double estimator_layer_seconds(struct estimator *estimator, const struct choices *choices,
+                               const struct least_seconds *least);
 /* The same of a plain schedule, its rows moved by SMs, for any chunks, cap and copy engines. */
-double estimator_relaxed_seconds(struct estimator *estimator, const struct choices *choices);
+double estimator_relaxed_seconds(struct estimator *estimator, const struct choices *choices,
+                                 const struct least_seconds *least);
+/* The loss alone, of a micro-batch. */
+double estimator_loss_seconds(struct estimator *estimator, const struct choices *choices);
+/* The update alone: of choices whose state is sharded over all ranks one for any sharding. */
+double estimator_update_seconds(struct estimator *estimator, const struct choices *choices);
 
 /* Items, seconds, bubble and exposed communication as step_time_compute finds them; tokens per
  * second too; nothing of FLOPs, and nothing of what hides a gather. */

@@ -1,28 +1,11 @@
-/* body.c - the layouts of one factorization, from what shapes its layers inwards: micro-batch,
- * interleaving, contexts, exchange and chunks make a body; sharding and its widths, offload and
- * loss make its families. Skipped are
- * - shard widths where nothing is sharded, exchanges where ep is 1;
- * - a body that needs too much whatever its families are: the state over all ranks there are,
- *   optimizer and checkpoints on the host, nothing gathered, no communicator, no loss;
- * - a body whose layers alone take longer than the best: without any collective of state, and with
- *   as many of them recomputed as that floor asks for;
- * - likewise one sharding and its widths, with its own state, gathered units and communicators. */
-#include "planner/search/family.h"
-
-struct body {
-    struct degrees degrees;
-    struct settings settings; /* of the layers */
-    struct variants variants; /* of any offload */
-    int first;                /* variant: no family keeps more layers */
-};
-
-static unsigned offload_most(const struct space *space)
-{
-    return space->open_offload ? OFFLOAD_CHECKPOINTS | OFFLOAD_OPTIMIZER : 0;
-}
+/* body.c - the layouts of one factorization: micro-batches and interleavings, and of each all
+ * bodies (contexts, schedules of the experts, exchanges) with all their families. Left out are
+ * shard widths where nothing is sharded and exchanges where ep is 1; bound.c says what is skipped.
+ */
+#include "planner/search/body.h"
 
 /* Families of one sharding and its widths: offloads x losses. */
-static void each_family(struct worker *w, struct family *f,
+static void each_family(struct worker *w, struct family *f, const bool *open,
                         void (*visit)(struct worker *, struct family *))
 {
     const struct space *space = &w->space;
@@ -31,7 +14,7 @@ static void each_family(struct worker *w, struct family *f,
     space_complete(space, &f->degrees, &f->settings, &choices);
     int group_count = space_vocab_groups(space, &choices.layout, groups);
     for (unsigned offload = 0; offload <= offload_most(space); offload++)
-        for (int l = 0; l < space->loss.count; l++) {
+        for (int l = 0; l < space->loss.count && open[place_of(space, offload)]; l++) {
             f->settings.offload = offload;
             f->settings.loss = (enum loss)space->loss.values[l];
             bool ring = f->settings.loss == LOSS_RING_DTP;
@@ -40,31 +23,6 @@ static void each_family(struct worker *w, struct family *f,
                 visit(w, f);
             }
         }
-}
-
-/* The settings of which nothing holds less but for the sharding and what belongs to it. */
-static void leanest(const struct worker *w, const struct body *body, enum sharding sharding,
-                    struct settings *ret)
-{
-    *ret = body->settings;
-    ret->sharding = sharding;
-    ret->recompute = RECOMPUTE_FULL;
-    ret->loss = (enum loss)w->space.loss.values[w->space.loss.count > 1 ? 1 : 0];
-    ret->ahead = AHEAD_NOTHING;
-    ret->offload = offload_most(&w->space);
-}
-
-static bool widths_are_hopeless(struct worker *w, const struct body *body, const struct family *f)
-{
-    static const struct bounds bounds = { estimator_state_floor, estimator_layer_seconds };
-    struct settings settings;
-    struct choices choices;
-    if (w->shared->skip_nothing)
-        return false;
-    leanest(w, body, f->settings.sharding, &settings);
-    space_complete(&w->space, &f->degrees, &settings, &choices);
-    struct ladder ladder = { &body->variants, &bounds, &choices, &choices, body->first, 0, 0 };
-    return !ladder_init(w, &ladder) || ladder_is_hopeless(w, &ladder);
 }
 
 /* Shard widths where state is sharded, the widest first. */
@@ -84,45 +42,11 @@ static void search_widths(struct worker *w, const struct body *body)
                  j--) {
                 f.degrees.fsdp = dense[i];
                 f.degrees.e_fsdp = expert[j];
-                if (!widths_are_hopeless(w, body, &f))
-                    each_family(w, &f, family_search);
+                struct body open = *body;
+                if (bound_widths(w, &open, &f))
+                    each_family(w, &f, open.open, family_search);
             }
     }
-}
-
-/* The choices of which nothing that the body's families are holds less. */
-static void bound_choices(const struct worker *w, const struct body *body, struct choices *ret)
-{
-    struct settings settings;
-    struct degrees degrees = body->degrees;
-    degrees.fsdp = degrees.e_fsdp = 0;
-    leanest(w, body, SHARDING_FSDP, &settings);
-    space_complete(&w->space, &degrees, &settings, ret);
-}
-
-/* Too slow whatever they hold, asked before any liveness table is made. */
-static bool layers_are_slow(struct worker *w, const struct body *body, const struct bounds *bounds,
-                            struct choices *choices)
-{
-    if (w->shared->goal == GOAL_SMALLEST)
-        return false;
-    variant_set(&body->variants, 0, &choices->primitives);
-    return worker_is_slow(w, w->shared->step_count - 1, bounds->seconds(w->estimator, choices));
-}
-
-static bool body_is_hopeless(struct worker *w, struct body *body)
-{
-    static const struct bounds bounds = { estimator_body_floor, estimator_layer_seconds };
-    struct choices choices;
-    body->first = 0;
-    if (w->shared->skip_nothing)
-        return false;
-    bound_choices(w, body, &choices);
-    struct ladder ladder = { &body->variants, &bounds, &choices, &choices, 0, 0, 0 };
-    if (layers_are_slow(w, body, &bounds, &choices) || !ladder_init(w, &ladder))
-        return true;
-    body->first = ladder.first;
-    return ladder_is_hopeless(w, &ladder);
 }
 
 /* Asked of its plainest family: what is illegal in it is so in all. */
@@ -141,10 +65,11 @@ static bool body_is_legal(const struct worker *w, const struct body *body)
     return space_is_legal(space, &choices);
 }
 
-static void search_body(struct worker *w, struct body *body)
+static void search_body(struct worker *w, const struct body *body)
 {
-    if (body_is_legal(w, body) && !body_is_hopeless(w, body))
-        search_widths(w, body);
+    struct body open = *body;
+    if (body_is_legal(w, body) && bound_body(w, &open))
+        search_widths(w, &open);
 }
 
 /* Schedules of the experts: so many chunks, side by side or under a cap. */
@@ -206,73 +131,52 @@ static uint64_t body_layouts(const struct worker *w, const struct body *body)
     return tiles * members * widths;
 }
 
-static void make_plain(struct primitives *p)
-{
-    p->moe = MOE_PLAIN;
-    p->moe_chunks = 1;
-    p->moe_cap_tokens = 0;
-    p->exchange = EXCHANGE_SM;
-}
-
-/* Of one context: whatever the schedule of the experts and what moves their rows, without a cap or
- * under one. Chunks keep no less than a plain schedule, a cap that makes more of them keeps less,
- * and both take no less time. */
-static bool context_is_hopeless(struct worker *w, const struct body *body, bool capped)
-{
-    static const struct bounds bounds = { estimator_saved_floor, estimator_relaxed_seconds };
-    struct body leanest = *body;
-    struct choices plain, least;
-    if (w->shared->skip_nothing)
-        return false;
-    bound_choices(w, body, &plain);
-    make_plain(&plain.primitives);
-    if (layers_are_slow(w, body, &bounds, &plain))
-        return true;
-    least = plain;
-    leanest.settings.capped = true;
-    leanest.settings.chunks = w->space.chunks.values[w->space.chunks.count - 1];
-    if (capped)
-        bound_choices(w, &leanest, &least);
-    struct ladder ladder = { &body->variants, &bounds, &least, &plain, 0, 0, 0 };
-    return !ladder_init(w, &ladder) || ladder_is_hopeless(w, &ladder);
-}
-
-static void each_schedule(struct worker *w, struct body *body, const struct kinds *kinds,
+static void each_schedule(struct worker *w, const struct body *context, const struct kinds *kinds,
                           bool capped)
 {
-    const struct settings context = body->settings;
+    struct body body = *context;
     for (int c = 0; c < kinds->schedule_count; c++)
         for (int e = 0; e < kinds->exchange.count; e++) {
             if (kinds->schedules[c].capped != capped)
                 continue;
-            body->settings = kinds->schedules[c];
-            body->settings.linear_context = context.linear_context;
-            body->settings.context = context.context;
-            body->settings.exchange = (enum exchange)kinds->exchange.values[e];
-            search_body(w, body);
+            body.settings = kinds->schedules[c];
+            body.settings.linear_context = context->settings.linear_context;
+            body.settings.context = context->settings.context;
+            body.settings.exchange = (enum exchange)kinds->exchange.values[e];
+            search_body(w, &body);
         }
-    body->settings = context;
+}
+
+static void each_cap(struct worker *w, const struct body *context, const struct kinds *kinds)
+{
+    for (int k = 0; k < w->space.capped.count; k++) {
+        bool capped = w->space.capped.values[k] != 0;
+        struct body open = *context;
+        if (bound_context(w, &open, capped))
+            each_schedule(w, &open, kinds, capped);
+    }
 }
 
 /* One micro-batch and interleaving: every body. */
 static void each_body(struct worker *w, const struct degrees *degrees, const struct kinds *kinds)
 {
-    struct body body = { .degrees = *degrees };
     const struct space *space = &w->space;
+    struct least_seconds least[PLACES];
+    struct body body = { .degrees = *degrees, .least = least };
     struct choices choices;
     space_complete(space, degrees, &body.settings, &choices);
     variants_init(space, &choices.layout, 0, &body.variants);
+    least_seconds_init(w, degrees, least);
+    for (unsigned offload = 0; offload <= offload_most(space); offload++)
+        body.open[place_of(space, offload)] = true;
     for (int l = 0; l < kinds->linear.count; l++)
         for (int x = 0; x < kinds->context.count; x++) {
             body.settings = kinds->schedules[0];
             body.settings.linear_context = (enum linear_context)kinds->linear.values[l];
             body.settings.context = (enum context)kinds->context.values[x];
             body.settings.exchange = (enum exchange)kinds->exchange.values[0];
-            if (!body_is_legal(w, &body))
-                continue;
-            for (int k = 0; k < space->capped.count; k++)
-                if (!context_is_hopeless(w, &body, space->capped.values[k] != 0))
-                    each_schedule(w, &body, kinds, space->capped.values[k] != 0);
+            if (body_is_legal(w, &body))
+                each_cap(w, &body, kinds);
         }
 }
 
@@ -329,6 +233,7 @@ void worker_search(struct worker *w, uint64_t unit, const struct degrees *outer)
  * ranks: a member of each family. */
 void worker_probe(struct worker *w, uint64_t unit, const struct degrees *outer)
 {
+    static const bool all[PLACES] = { true, true };
     const struct space *space = &w->space;
     int values[SPACE_MAX_DIVISORS];
     struct family f = { .degrees = *outer };
@@ -349,6 +254,6 @@ void worker_probe(struct worker *w, uint64_t unit, const struct degrees *outer)
             f.settings.context = (enum context)kinds.context.values[x];
             f.settings.exchange = (enum exchange)kinds.exchange.values[0];
             f.settings.sharding = (enum sharding)space->sharding.values[space->sharding.count - 1];
-            each_family(w, &f, family_probe);
+            each_family(w, &f, all, family_probe);
         }
 }

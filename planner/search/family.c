@@ -45,8 +45,10 @@ static void set_member(const struct worker *w, struct family *f, int tile, int l
     variant_set(&f->variants, variant, p);
 }
 
-static double seconds_of(struct estimator *e, const struct choices *choices)
+static double seconds_of(struct estimator *e, const struct choices *choices,
+                         const struct least_seconds *least)
 {
+    (void)least;
     struct step_time time;
     estimator_time(e, choices, &time);
     return time.seconds;
@@ -144,7 +146,7 @@ void family_search(struct worker *w, struct family *f)
     if (!open_family(w, f))
         return;
     least = f->choices;
-    struct ladder ladder = { &f->variants, &member_bounds, &least, &f->choices, 0, 0, 0 };
+    struct ladder ladder = { &f->variants, &member_bounds, &least, &f->choices, NULL, 0, 0, 0 };
     if (!ladder_init(w, &ladder) || !space_is_legal(&w->space, &f->choices))
         return;
     w->legal += (uint64_t)f->variants.count * (uint64_t)f->tiles.count * (uint64_t)f->levels.count;

@@ -94,7 +94,8 @@ struct knob family_levels(const struct space *space, enum sharding sharding);
 /* What bounds layouts from below, whatever their choices leave open. */
 struct bounds {
     uint64_t (*floor)(struct estimator *estimator, const struct choices *choices);
-    double (*seconds)(struct estimator *estimator, const struct choices *choices);
+    double (*seconds)(struct estimator *estimator, const struct choices *choices,
+                      const struct least_seconds *least);
 };
 /* Variants from `from` on, whose floors fall from one to the next and whose seconds rise; floors
  * are those of `least`, seconds of `fastest`, which may be the same. first: the first whose floor
@@ -103,6 +104,7 @@ struct ladder {
     const struct variants *variants;
     const struct bounds *bounds;
     struct choices *least, *fastest;
+    const struct least_seconds *seconds; /* for the bounds */
     int from, first, last_step;
 };
 /* ladder.c. False when none is of interest for its bytes. */

@@ -42,7 +42,7 @@ static bool steps_are_hopeless(struct worker *w, const struct ladder *l, int fir
                                int to)
 {
     variant_set(l->variants, first, &l->fastest->primitives);
-    if (worker_is_slow(w, to, l->bounds->seconds(w->estimator, l->fastest)))
+    if (worker_is_slow(w, to, l->bounds->seconds(w->estimator, l->fastest, l->seconds)))
         return true;
     if (from == to)
         return false;

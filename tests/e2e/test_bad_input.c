@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -18,7 +19,8 @@
 #define SMALL "--model tiny-moe --hardware host --gpus 4 --seq 256"
 #define RUNNABLE                                                                                   \
     SMALL " --set tp=1 --set pp=1 --set cp=1 --set ep=4 --set sharding=fsdp"                       \
-          " --set hardware.memory_bytes=16GB --set hardware.cores=2"
+          " --set hardware.memory_bytes=16GB --set hardware.host_memory_bytes=16GB"                \
+          " --set hardware.cores=2"
 /* A plan file in $TMP that every machine writes alike. */
 #define WITH_PLAN "\"$RANKFIT\" plan " RUNNABLE " -o $TMP/plan.yaml >/dev/null && "
 
@@ -55,6 +57,30 @@ static const struct bad_input bad_inputs[] = {
     { "set_unknown_key", 2,
       "\"$RANKFIT\" plan " DENSE
       " --set shardign=fsdp --set model.hiden=1 --set hardware.memroy=1" },
+    { "set_derived", 2,
+      "\"$RANKFIT\" plan " DENSE " --set dp=4 --set d_rep=2 --set e_dp=4 --set micro_batches=2" },
+    { "set_option", 2, "\"$RANKFIT\" plan " DENSE " --set gpus=16 --set global_batch=4" },
+    { "set_field", 2, "\"$RANKFIT\" plan " DENSE " --set layers=12 --set memory_bytes=80GB" },
+    { "set_other_words", 2,
+      "\"$RANKFIT\" plan " DENSE " --set TP=2 --set sharding=zero3 --set grad_dtype=float32"
+      " --set offload=checkpoint" },
+    { "set_model_kinds", 2,
+      "\"$RANKFIT\" plan " DENSE " --set model.layers=twelve --set model.hidden=12.5"
+      " --set model.tied=maybe --set model.experts=64 --set model.mtp=1 --set "
+      "model.vision=frozen" },
+    { "set_model_apart", 2, "\"$RANKFIT\" plan " DENSE " --set model.kv_heads=3" },
+    { "set_hardware_values", 2,
+      "\"$RANKFIT\" plan " DENSE " --set hardware.memory_bytes=80 --set hardware.gemm_efficiency=0"
+      " --set hardware.gather_efficiency=1.2 --set hardware.exchange_efficiency=72%"
+      " --set hardware.network_bytes_per_second=400 --set hardware.ring_channels=2.5" },
+    { "set_hardware_sparse_peak", 2,
+      "\"$RANKFIT\" plan " DENSE " --set hardware.bf16_flops_per_second=1979e12" },
+    { "set_hardware_bits", 2,
+      "\"$RANKFIT\" plan " DENSE " --set hardware.memory_bytes_per_second=26.8e12" },
+    { "set_hardware_domain", 2, "\"$RANKFIT\" plan " DENSE " --set hardware.domain_gpus=12" },
+    { "routing_beyond_experts", 2, "\"$RANKFIT\" plan " MOE " --routing 80:400" },
+    { "sizes_without_unit", 2, "\"$RANKFIT\" plan " DENSE " --headroom 2 --reserve 5" },
+    { "headroom_of_all", 2, "\"$RANKFIT\" plan " DENSE " --headroom 100%" },
     { "set_wrong_value", 2, "\"$RANKFIT\" plan " DENSE " --set tp=zero --set sharding=fspd" },
     { "set_twice", 2, "\"$RANKFIT\" plan " DENSE " --set tp=1 --set tp=2" },
     { "illegal_layout", 2, "\"$RANKFIT\" plan " DENSE " --set tp=3 --set pp=5 --set ep=2" },
@@ -75,6 +101,20 @@ static const struct bad_input bad_inputs[] = {
     { "hardware_sparse_peak", 2,
       "sed 's/989.4e12/1979e12/' \"$RANKFIT_SOURCE_ROOT/hardware/h100-sxm.yaml\" >$TMP/gpu.yaml && "
       "\"$RANKFIT\" plan --model qwen3-0.6b --hardware $TMP/gpu.yaml --gpus 8 --seq 4K" },
+    { "hardware_units", 2,
+      "sed -e '/^memory_bytes_per_second/,+1s/3.35e12/3350/'"
+      " -e '/^link_bytes_per_second/,+1s/450e9/3600e9/'"
+      " -e '/^network_bytes_per_second/,+1s/50e9/400e9/'"
+      " -e '/^memory_bytes:/,+1s/80998MiB/0/' -e '/^gemm_efficiency/,+1s/0.7168/1.2/'"
+      " \"$RANKFIT_SOURCE_ROOT/hardware/h100-sxm.yaml\" >$TMP/gpu.yaml && "
+      "\"$RANKFIT\" list hardware --check $TMP/gpu.yaml" },
+    { "hardware_bits", 2,
+      "sed -e '/^memory_bytes_per_second/,+1s/3.35e12/26.8e12/'"
+      " -e '/^link_bytes_per_second/,+1s/450e9/3600e9/'"
+      " -e '/^network_bytes_per_second/,+1s/50e9/400e9/'"
+      " -e '/^domain_gpus/,+1s/8/12/'"
+      " \"$RANKFIT_SOURCE_ROOT/hardware/h100-sxm.yaml\" >$TMP/gpu.yaml && "
+      "\"$RANKFIT\" list hardware --check $TMP/gpu.yaml" },
     { "hardware_check", 2, "\"$RANKFIT\" list hardware --check ./hardware.yaml" },
     { "hardware_check_kind", 2, "\"$RANKFIT\" list models --check ./hardware.yaml" },
     { "set_recompute_none_of_some", 2,
@@ -90,6 +130,16 @@ static const struct bad_input bad_inputs[] = {
     { "stages_drop_layers", 2, "\"$RANKFIT\" plan " MOE " --set pp=2 --set stage_layers=11,13" },
     { "stages_malformed", 2, "\"$RANKFIT\" plan " MOE " --set stage_layers='Et*12|q*12|L'" },
     { "stages_empty", 2, "\"$RANKFIT\" plan " MOE " --set 'stage_layers=Et*24|t*24|L'" },
+    { "stages_one", 2, "\"$RANKFIT\" plan " MOE " --set stage_layers=24" },
+    { "stages_string_sum", 2,
+      "\"$RANKFIT\" plan " MOE " --set pp=2 --set 'stage_layers=Et*24|t*25L'" },
+    { "stages_no_string", 2, "\"$RANKFIT\" plan " MOE " --set stage_layers=24,even" },
+    { "stages_empty_part", 2, "\"$RANKFIT\" plan " MOE " --set 'stage_layers=Et*24||t*24L'" },
+    { "stages_second_embedding", 2, "\"$RANKFIT\" plan " MOE " --set 'stage_layers=Et*24|Et*24L'" },
+    { "stages_early_loss", 2, "\"$RANKFIT\" plan " MOE " --set 'stage_layers=Et*24L|t*24'" },
+    { "stages_bracket", 2, "\"$RANKFIT\" plan " MOE " --set 'stage_layers=E(t*24|t*24L'" },
+    { "stages_endless", 2,
+      "\"$RANKFIT\" plan " MOE " --set 'stage_layers=E((t*4|)*1000000)*1000000L'" },
     { "stages_interleaved", 2, "\"$RANKFIT\" plan " MOE " --set pp=2 --set vpp=5" },
     { "search_illegal", 2, "\"$RANKFIT\" search " MOE " --set tp=3" },
     { "search_contradiction", 2,
@@ -98,11 +148,55 @@ static const struct bad_input bad_inputs[] = {
     { "search_options", 2,
       "\"$RANKFIT\" search " MOE " --objective speed --tokens lots --threads 0" },
     { "search_hours_of_what", 2, "\"$RANKFIT\" search " MOE " --objective gpu-hours" },
+    { "search_experts", 2, "\"$RANKFIT\" search " MOE " --set ep=256" },
+    { "search_beyond_world", 2, "\"$RANKFIT\" search " MOE " --set ep=16 --set etp=4" },
+    { "search_stages_beyond_world", 2, "\"$RANKFIT\" search " MOE " --set ep=16 --set pp=4" },
+    { "search_stages_beyond_layers", 2, "\"$RANKFIT\" search " MOE " --set pp=49" },
+    { "search_sequence", 2, "\"$RANKFIT\" search " PAIRS " --gpus 16 --seq 4097 --set cp=2" },
+    { "search_interleaved_string", 2,
+      "\"$RANKFIT\" search " MOE " --set pp=2 --set vpp=2 --set "
+      "'stage_layers=Et*12|t*12|t*12|t*12L'" },
+    { "search_stages_unasked", 2, "\"$RANKFIT\" search " MOE " --set stage_layers=1*48" },
+    { "search_vocabulary", 2, "\"$RANKFIT\" search " MOE " --set loss=ring_dtp --set cp=16" },
+    { "search_offload_nowhere", 2,
+      "\"$RANKFIT\" search " MOE " --set offload=checkpoints --set sco_host_bytes=0" },
+    { "search_batch", 2, "\"$RANKFIT\" search " MOE " --set micro_batch=3 --global-batch 16" },
+    { "search_fewest_illegal", 2,
+      "\"$RANKFIT\" search " MOE " --objective gpus --set recompute=none --set "
+      "recompute_layers=4" },
+    { "search_hours_illegal", 2,
+      "\"$RANKFIT\" search " MOE " --objective gpu-hours --tokens 1e12 --set tp=3" },
+    { "search_near_objective", 2, "\"$RANKFIT\" search " MOE " --objective throughputt" },
+    { "search_tokens_none", 2, "\"$RANKFIT\" search " MOE " --objective gpu-hours --tokens 0" },
+    { "search_tokens_negative", 2,
+      "\"$RANKFIT\" search " MOE " --objective gpu-hours --tokens -1e12" },
+    { "search_tokens_absurd", 2,
+      "\"$RANKFIT\" search " MOE " --objective gpu-hours --tokens 1e40" },
+    { "search_tokens_no_number", 2,
+      "\"$RANKFIT\" search " MOE " --objective gpu-hours --tokens nan" },
+    { "search_argument", 2, "\"$RANKFIT\" search plan.yaml" },
+    { "search_option_of_plan", 2, "\"$RANKFIT\" search " MOE " --judge" },
     { "search_list", 2, "\"$RANKFIT\" search " PAIRS " --gpus 8,16 --seq 4K" },
     { "sweep_illegal", 2, "\"$RANKFIT\" sweep " PAIRS " --gpus 3,5 --seq 4K,8K --set tp=2" },
     { "sweep_lists", 2, "\"$RANKFIT\" sweep " PAIRS " --gpus 8,,x --seq 4K,0" },
+    { "sweep_one_pair", 2, "\"$RANKFIT\" sweep " PAIRS " --gpus 7 --seq 4K --set tp=2" },
+    { "sweep_short_sequence", 2, "\"$RANKFIT\" sweep " PAIRS " --gpus 8 --seq 1 --set cp=2" },
+    { "sweep_no_gpus", 2, "\"$RANKFIT\" sweep " PAIRS " --gpus 0,8 --seq 4K" },
+    { "sweep_empty", 2, "\"$RANKFIT\" sweep " PAIRS " --gpus '' --seq ," },
+    { "sweep_range", 2, "\"$RANKFIT\" sweep " PAIRS " --gpus 8-16,'8 16' --seq 4G" },
+    { "sweep_endless", 2,
+      "\"$RANKFIT\" sweep " PAIRS " --gpus $(seq -s, 1 9999) --seq $(seq -s, 1 9999)" },
+    { "sweep_long_value", 2,
+      "\"$RANKFIT\" sweep " PAIRS " --gpus 8 --seq 4K,$(printf '%064d' 8)192" },
+    { "sweep_pairs", 2,
+      "\"$RANKFIT\" sweep " PAIRS " --gpus $(seq -s, 1 20) --seq $(seq -s, 1 20)" },
+    { "sweep_output", 2, "\"$RANKFIT\" sweep " PAIRS " --gpus 8 --seq 4K -o $TMP/sweep.yaml" },
     { "sweep_missing", 2, "\"$RANKFIT\" sweep " PAIRS " --seq 4K" },
     { "grid_illegal", 2, "\"$RANKFIT\" grid " MOE " --set ep=7" },
+    { "grid_list", 2, "\"$RANKFIT\" grid " PAIRS " --gpus 8,16 --seq 4K" },
+    { "grid_stages", 2, "\"$RANKFIT\" grid " MOE " --set stage_layers=24,25" },
+    { "grid_stages_beyond_layers", 2, "\"$RANKFIT\" grid " MOE " --set pp=49" },
+    { "grid_no_gpus", 2, "\"$RANKFIT\" grid " PAIRS " --gpus 0 --seq 0" },
     { "plan_missing", 2, "\"$RANKFIT\" budget nosuch.yaml" },
     { "plan_malformed", 2, "\"$RANKFIT\" budget malformed.json" },
     { "plan_not_a_plan", 2, "\"$RANKFIT\" budget duplicate.yaml" },
@@ -185,6 +279,31 @@ static void no_partial_file(void **state)
     program_done(&result);
 }
 
+/* Nothing is written for a question that is wrong, whatever else would be. */
+static void nothing_is_written(void **state)
+{
+    static const char *const commands[] = {
+        "\"$RANKFIT\" search " MOE " --set tp=3 -o $TMP/plan.yaml",
+        "\"$RANKFIT\" search " MOE " --objective gpus --set tp=3 -o $TMP/plan.yaml",
+        "\"$RANKFIT\" search " MOE " --objective gpu-hours -o $TMP/plan.yaml",
+        "\"$RANKFIT\" sweep " PAIRS " --gpus 7 --seq 4K --set tp=2 --json",
+        "\"$RANKFIT\" sweep " PAIRS " --gpus 8 --seq 4K -o $TMP/plan.yaml",
+        "\"$RANKFIT\" grid " MOE " --set ep=7 --json",
+        "\"$RANKFIT\" plan " MOE " --set stage_layers=24,25 -o $TMP/plan.yaml",
+        "\"$RANKFIT\" calibrate --hardware nosuch -o $TMP/plan.yaml",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        struct program_result result;
+        char line[512];
+        (void)snprintf(line, sizeof line, "%s 2>/dev/null; echo $?; ls -A $TMP", commands[i]);
+        program_run(line, &result);
+        if (strcmp(result.out, "2\n") != 0)
+            fail_msg("%s: %s", commands[i], result.out);
+        program_done(&result);
+    }
+}
+
 /* An existing file stays as it was when the question is wrong. */
 static void existing_file_is_kept(void **state)
 {
@@ -200,7 +319,7 @@ static void existing_file_is_kept(void **state)
 int main(void)
 {
     enum { BAD_COUNT = sizeof bad_inputs / sizeof *bad_inputs };
-    struct CMUnitTest tests[BAD_COUNT + 2];
+    struct CMUnitTest tests[BAD_COUNT + 3];
     for (size_t i = 0; i < BAD_COUNT; i++) {
         union {
             const struct bad_input *read;
@@ -211,5 +330,6 @@ int main(void)
     }
     tests[BAD_COUNT] = (struct CMUnitTest)cmocka_unit_test(no_partial_file);
     tests[BAD_COUNT + 1] = (struct CMUnitTest)cmocka_unit_test(existing_file_is_kept);
+    tests[BAD_COUNT + 2] = (struct CMUnitTest)cmocka_unit_test(nothing_is_written);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,6 +162,77 @@ static void idle_keys_are_named(void **state)
     assert_int_equal(errors.count, 0);
 }
 
+/* What shards neither weights nor gradients gathers and reduces nothing by units. */
+static void keys_of_units_are_idle_without_them(void **state)
+{
+    static const struct {
+        enum sharding sharding;
+        int idle;
+        const char *first;
+    } rows[] = {
+        { SHARDING_FSDP, 0, NULL },
+        { SHARDING_ZERO2, 1, "prefetch_units has no effect with sharding=zero2" },
+        { SHARDING_ZERO1, 2, "prefetch_units has no effect with sharding=zero1" },
+        { SHARDING_REPLICATED, 2, "prefetch_units has no effect with sharding=replicated" },
+    };
+    struct fixed_choices fixed = { 0 };
+    struct diag_list errors = { 0 };
+    struct fixture f;
+    (void)state;
+
+    fixture_init(&f);
+    f.input.fixed = &fixed;
+    assert_int_equal(choice_set(&fixed, "prefetch_units", "2", (struct pos){ 0 }, &errors), 0);
+    assert_int_equal(choice_set(&fixed, "comm_streams", "2", (struct pos){ 0 }, &errors), 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        f.choices.primitives.sharding = rows[i].sharding;
+        memset(&errors, 0, sizeof errors);
+        assert_int_equal(legality_check(&f.input, &errors), 0);
+        assert_int_equal(errors.count, rows[i].idle);
+        if (rows[i].first)
+            assert_string_equal(errors.items[0].what, rows[i].first);
+    }
+}
+
+/* A key that nobody set is at fault for another that somebody did. */
+static void faults_stand_where_something_was_set(void **state)
+{
+    struct fixed_choices fixed = { 0 };
+    struct diag_list errors = { 0 };
+    struct fixture f;
+    const struct pos said = { "recipe.yaml", 7, 9 };
+    (void)state;
+
+    fixture_init(&f);
+    f.input.fixed = &fixed;
+    assert_int_equal(choice_set(&fixed, "loss", "ring_dtp", said, &errors), 0);
+    assert_int_equal(choice_set(&fixed, "recompute", "full", (struct pos){ "else", 1, 1 }, &errors),
+                     0);
+    f.choices.primitives.loss = LOSS_RING_DTP;
+    f.choices.primitives.vocab_group = 7;
+    assert_true(legality_check(&f.input, &errors) > 0);
+    assert_non_null(strstr(errors.items[0].what, "vocab_group 7"));
+    assert_string_equal(errors.items[0].file, "recipe.yaml");
+    assert_int_equal(errors.items[0].line * 100 + errors.items[0].column, 709);
+}
+
+/* Warnings about what cannot be would only hide why it cannot. */
+static void nothing_is_unwise_about_the_impossible(void **state)
+{
+    struct fixed_choices fixed = { 0 };
+    struct diag_list errors = { 0 };
+    struct fixture f;
+    (void)state;
+
+    fixture_init(&f);
+    f.input.fixed = &fixed;
+    assert_int_equal(choice_set(&fixed, "slots", "3", (struct pos){ 0 }, &errors), 0);
+    f.choices.layout.vpp = 2;
+    assert_int_equal(legality_check(&f.input, &errors), 1);
+    assert_int_equal(errors.count, 1);
+    assert_non_null(strstr(errors.items[0].what, "vpp 2"));
+}
+
 /* Absurd degrees must not overflow or divide by zero on their way to a message. */
 static void absurd_degrees_are_survived(void **state)
 {
@@ -193,6 +264,9 @@ int main(void)
         cmocka_unit_test(one_fault_is_one_report),
         cmocka_unit_test(all_faults_at_once_with_places),
         cmocka_unit_test(idle_keys_are_named),
+        cmocka_unit_test(keys_of_units_are_idle_without_them),
+        cmocka_unit_test(faults_stand_where_something_was_set),
+        cmocka_unit_test(nothing_is_unwise_about_the_impossible),
         cmocka_unit_test(absurd_degrees_are_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -203,6 +203,7 @@ static void settings_read_as_recorded(void **state)
         { "qwen3.5-35b-a3b", "rope_theta", "nan" },
         { "tiny-moe", "mtp", "1" },
         { "tiny-moe", "vision", "trained" },
+        { "tiny-moe", "vision", "frozen" },
         { "tiny-moe", "key_heads", "4" },
         { "llama-3.1-8b", "experts", "8" },
     };

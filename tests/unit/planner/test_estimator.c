@@ -217,7 +217,7 @@ static struct choices leanest_state(const struct choices *choices)
 static void assert_bounds(struct estimator *e, const struct choices *choices)
 {
     struct budget_input in = s.in;
-    struct choices lean = leanest_state(choices), plain = lean, floor;
+    struct choices lean = leanest_state(choices), plain = lean, sharded = lean, floor;
     struct primitives *p = &plain.primitives;
     struct rank_budget worst;
     struct step_time time;
@@ -228,11 +228,14 @@ static void assert_bounds(struct estimator *e, const struct choices *choices)
     p->moe_chunks = 1;
     p->exchange = EXCHANGE_SM;
     floor = choices->primitives.moe == MOE_CAPPED ? lean : plain;
+    sharded.primitives.offload = choices->primitives.offload;
     assert_true(estimator_state_floor(e, choices) <= worst.peak_upper_bytes);
     assert_true(estimator_body_floor(e, &lean) <= worst.peak_upper_bytes);
     assert_true(estimator_saved_floor(e, &floor) <= worst.peak_upper_bytes);
-    assert_true(estimator_layer_seconds(e, choices) <= time.seconds * (1 + 1e-12));
-    assert_true(estimator_relaxed_seconds(e, &plain) <= time.seconds * (1 + 1e-12));
+    struct least_seconds least = { estimator_loss_seconds(e, choices),
+                                   estimator_update_seconds(e, &sharded) };
+    assert_true(estimator_layer_seconds(e, choices, &least) <= time.seconds * (1 + 1e-12));
+    assert_true(estimator_relaxed_seconds(e, &plain, &least) <= time.seconds * (1 + 1e-12));
 }
 
 /* Floors fall with every layer recomputed, so that searches may halve. */
