@@ -39,6 +39,21 @@ static int up_matrices(const struct layer_shape *s)
     return s->in->model->mlp_ungated ? 1 : 2;
 }
 
+/* Gate and up of routed experts, which a checkpoint may store as one matrix: then they have one
+ * adapter. */
+static int expert_up_matrices(const struct layer_shape *s)
+{
+    for (int mixer = 0; mixer < MIXER_COUNT; mixer++) {
+        const struct layer_tensors *tensors = &s->in->sizes->tensors[mixer][FFN_MOE];
+        int count = 0;
+        for (int i = 0; i < tensors->count; i++)
+            count += tensors->items[i].expert && tensors->items[i].matrix;
+        if (count > 1)
+            return count - 1; /* the other is down */
+    }
+    return up_matrices(s);
+}
+
 /* A dense MLP's or a shared expert's adapters: gate and up; down. */
 static void up_adapter(struct walk *w, const struct layer_shape *s, enum component component,
                        double width, bool backward)
@@ -156,7 +171,7 @@ static void experts_forward(struct walk *w, const struct layer_shape *s, bool re
     route(w, s);
     to_experts(w, s);
     walk_experts(w, calls, s->received, two, routed, 2);
-    expert_adapter_forward(w, s, routed, two, up_matrices(s));
+    expert_adapter_forward(w, s, routed, two, expert_up_matrices(s));
     if (replay)
         return;
     moves(w, s, 6 * s->received * width);
@@ -190,7 +205,7 @@ static void experts_backward(struct walk *w, const struct layer_shape *s)
     moves(w, s, 10 * rows * width);
     expert_gradient(w, s, two, routed);
     walk_experts(w, calls, rows, two, routed, 2);
-    expert_adapter_backward(w, s, routed, two, up_matrices(s));
+    expert_adapter_backward(w, s, routed, two, expert_up_matrices(s));
     from_experts(w, s, s->when & WHEN_SHARED ? 2 : 1);
     router_backward(w, s);
 }

@@ -141,6 +141,17 @@ static double active(const struct model *m, const struct layer_tensor *t, double
     return elements * (t->expert ? (double)m->moe.top_k : 1);
 }
 
+/* Whether experts are stored as [in, out], which gate and up in one matrix tell. */
+static bool stores_inputs_first(const struct model *m, const struct layer_tensors *tensors)
+{
+    for (int k = 0; k < tensors->count; k++) {
+        const struct layer_tensor *t = &tensors->items[k];
+        if (t->expert && t->matrix && t->tp_axis == 1 && t->cols == 2 * (uint64_t)m->moe.width)
+            return true;
+    }
+    return false;
+}
+
 /* A frozen weight has no gradient: 2 FLOPs a token less. An adapter's weights have 6 each, and what
  * it makes again in backward, rank x in, 2 in hardware; its part of a replay is left out. */
 static void trained_flops(const struct budget_input *in, struct model_flops *ret)
@@ -154,6 +165,7 @@ static void trained_flops(const struct budget_input *in, struct model_flops *ret
     double adapters = 0, again = 0;
     for (int i = 0; i < m->layers; i++) {
         const struct layer_tensors *layer = &in->sizes->tensors[m->layer_mixer[i]][m->layer_ffn[i]];
+        bool swapped = stores_inputs_first(m, layer);
         for (int k = 0; k < layer->count; k++) {
             const struct layer_tensor *t = &layer->items[k];
             double rows = (double)t->rows, cols = (double)t->cols;
@@ -162,7 +174,7 @@ static void trained_flops(const struct budget_input *in, struct model_flops *ret
                 frozen += active(m, t, rows * cols);
             if (t->matrix && has_component(adapted, c)) {
                 adapters += active(m, t, rank * (rows + cols));
-                again += active(m, t, rank * cols);
+                again += active(m, t, rank * (swapped && t->expert ? rows : cols));
             }
         }
     }
