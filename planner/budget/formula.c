@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "base/units.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -99,11 +100,26 @@ static void state_text(const struct text *t)
                     p->lora_rank > 0 ? "adapters alone are trained" : "frozen parts have none");
 }
 
+static void inputs_text(const struct text *t)
+{
+    struct stage s;
+    struct in_flight f;
+    char tokens[COUNT_TEXT], ends[64] = "";
+    uint64_t pieces = packed_pieces(t->in);
+    stage_init(t->in, t->rank->stage, &s);
+    in_flight_init(t->in, &s, &f);
+    if (pieces > 0)
+        (void)snprintf(ends, sizeof ends, " + 4 B x %" PRIu64 " ends of pieces)", pieces + 1);
+    (void)snprintf(t->ret, t->size, "%s%d B x %s tokens%s x %d micro-batches",
+                   pieces > 0 ? "(" : "", 4 * inputs_values(t->in),
+                   count(tokens, local_tokens(t->in)), ends, f.micro_batches);
+}
+
 static void checkpoints_text(const struct text *t)
 {
     struct stage s;
     struct in_flight f;
-    char tokens[COUNT_TEXT], layers[COUNT_TEXT], choices[80] = "";
+    char tokens[COUNT_TEXT], layers[COUNT_TEXT], choices[80] = "", predicted[48] = "";
     stage_init(t->in, t->rank->stage, &s);
     in_flight_init(t->in, &s, &f);
     uint64_t held = add_sat(f.other_layers, (uint64_t)f.run);
@@ -111,14 +127,13 @@ static void checkpoints_text(const struct text *t)
         (void)snprintf(choices, sizeof choices,
                        ", and 4 B x %d chosen keys in layers with indexers",
                        t->in->model->indexer.top_k);
-    if (t->item == ITEM_INPUTS)
-        (void)snprintf(t->ret, t->size, "%d B x %s tokens x %d micro-batches",
-                       4 * inputs_values(t->in), count(tokens, local_tokens(t->in)),
-                       f.micro_batches);
-    else
-        (void)snprintf(t->ret, t->size, "%s layer inputs x 2 B x %s tokens x %d%s%s",
-                       count(layers, held), count(tokens, norm_tokens(t->in)), t->in->model->hidden,
-                       choices, f.device_limit == UINT64_MAX ? "" : ", less what is offloaded");
+    if (s.predicts)
+        (void)snprintf(predicted, sizeof predicted, ", and %d of prediction layers",
+                       t->in->model->mtp_layers);
+    (void)snprintf(t->ret, t->size, "%s layer inputs x 2 B x %s tokens x %d%s%s%s",
+                   count(layers, held), count(tokens, norm_tokens(t->in)), t->in->model->hidden,
+                   predicted, choices,
+                   f.device_limit == UINT64_MAX ? "" : ", less what is offloaded");
 }
 
 static void rows_text(const struct text *t)
@@ -303,7 +318,7 @@ static void (*const writers[ITEM_COUNT])(const struct text *) = {
     [ITEM_DISPATCH_RECV] = rows_text,
     [ITEM_EXPERT_WORKING] = rows_text,
     [ITEM_PIPELINE_BUFFERS] = pipeline_text,
-    [ITEM_INPUTS] = checkpoints_text,
+    [ITEM_INPUTS] = inputs_text,
     [ITEM_LOGITS] = loss_text,
     [ITEM_LOSS_WORKING] = loss_text,
     [ITEM_COMMUNICATORS] = communicators_text,

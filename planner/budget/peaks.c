@@ -65,6 +65,8 @@ static void consider_stage(const struct budget_input *in, int index, int rank,
         consider(in, stage.embedding.dense, false, rank, largest);
     if (stage.has_head)
         consider(in, stage.head.dense, false, rank, largest);
+    consider(in, stage.extra.dense, false, rank, largest);
+    consider(in, stage.extra.expert, true, rank, largest);
 }
 
 /* Rank 0 sees the units of all stages, the others those of their own. */

@@ -92,10 +92,12 @@ int moment_differences(const struct budget_input *in, const struct rank_budget *
     simulate_rest(job, &rest);
     int count = 0;
     count += differ("first step", "", peaks.bytes[MOMENT_FIRST_STEP], first.peak + beside, tell);
-    if (!in->hardware->host) {
-        count += differ("save", "", peaks.bytes[MOMENT_SAVE], rest.total + beside, tell);
-        count += differ("resume", "", peaks.bytes[MOMENT_RESUME], rest.total + beside, tell);
-    }
+    bool host = in->hardware->host;
+    uint64_t save = simulate_save(job), idle = rest.total + beside;
+    count += differ("save", "", peaks.bytes[MOMENT_SAVE], idle + (host ? save : 0), tell);
+    count += differ("save, host", "", peaks.host_bytes[MOMENT_SAVE], host ? 0 : save, tell);
+    if (!host)
+        count += differ("resume", "", peaks.bytes[MOMENT_RESUME], idle, tell);
     if (passes)
         simulate_log_probabilities(job, &pass);
     count += differ("log-probabilities", "", peaks.bytes[MOMENT_LOGPROB],

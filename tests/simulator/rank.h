@@ -27,6 +27,7 @@ struct held {
 struct part {
     uint64_t elements, trained, second;
     int shards;
+    enum mesh mesh;
 };
 struct unit {
     int count;
@@ -164,6 +165,8 @@ void units_done(struct rank *s);
 void make_state(struct rank *s);
 /* Moments that a first step makes before it updates. */
 void make_moments(struct rank *s);
+/* The most that saving one part of a unit takes at rank 0, or at the others. */
+uint64_t save_most(struct rank *s, bool first_rank);
 /* Device memory that the reference model's units pass through in its pass. */
 struct held make_reference_slots(struct rank *s);
 /* Uses of a pass over the layers `from` to `to`: the embedding before the first; behind the last

@@ -294,3 +294,25 @@ void simulate_rest(const struct sim_job *job, struct sim_result *ret)
 {
     play(job, false, play_nothing, ret);
 }
+
+/* Rank 0 writes the units of all stages, the others send those of their own. */
+uint64_t simulate_save(const struct sim_job *job)
+{
+    const struct layout *l = &job->choices->layout;
+    int ranks = l->tp * l->cp * l->fsdp * l->d_rep;
+    uint64_t most = 0;
+    for (int stage = 0; stage < l->pp; stage++) {
+        struct rank *s = calloc(1, sizeof *s);
+        struct sim_result nothing;
+        struct sim_job there = *job;
+        there.rank = stage * ranks;
+        rank_init(s, &there, &nothing);
+        bool sees = job->rank == 0 || job->rank / ranks == stage;
+        uint64_t bytes = sees ? save_most(s, job->rank == 0) : 0;
+        most = bytes > most ? bytes : most;
+        units_done(s);
+        free(s->passes);
+        free(s);
+    }
+    return most;
+}

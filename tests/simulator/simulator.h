@@ -56,6 +56,9 @@ void simulate_first(const struct sim_job *job, struct sim_result *ret);
 /* The passes for log-probabilities that are beside the step (`rl`), one after another. */
 void simulate_log_probabilities(const struct sim_job *job, struct sim_result *ret);
 
+/* Plain memory that saving takes at the rank, unit by unit. */
+uint64_t simulate_save(const struct sim_job *job);
+
 /* What stays between two steps. */
 void simulate_rest(const struct sim_job *job, struct sim_result *ret);
 

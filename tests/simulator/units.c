@@ -74,12 +74,12 @@ static uint64_t pad(uint64_t elements, int shards)
 
 /* A flat run of tensors, so long that every shard has whole 64s; frozen ones are a run of their
  * own. */
-static void add_part(struct unit *u, const struct amount *a, int shards)
+static void add_part(struct unit *u, const struct amount *a, int shards, enum mesh mesh)
 {
     struct part *part = &u->part[u->count];
     if (a->frozen + a->trained == 0)
         return;
-    *part = (struct part){ 0, pad(a->trained, shards), pad(a->second, shards), shards };
+    *part = (struct part){ 0, pad(a->trained, shards), pad(a->second, shards), shards, mesh };
     part->elements = part->trained + pad(a->frozen, shards);
     u->count++;
 }
@@ -95,13 +95,13 @@ static void add_extra(struct rank *s, const struct tally *t)
 {
     struct unit tower = { .count = 0 };
     if (s->predictions > 0) {
-        add_part(&s->prediction, &t->mtp[MESH_DENSE], dense_shards(s));
-        add_part(&s->prediction, &t->mtp[MESH_EXPERT], s->l->e_fsdp);
+        add_part(&s->prediction, &t->mtp[MESH_DENSE], dense_shards(s), MESH_DENSE);
+        add_part(&s->prediction, &t->mtp[MESH_EXPERT], s->l->e_fsdp, MESH_EXPERT);
     }
     s->extra = s->prediction;
     if (!s->m->vision_trained || !s->has_embedding)
         return;
-    add_part(&tower, &t->vision, dense_shards(s));
+    add_part(&tower, &t->vision, dense_shards(s), MESH_DENSE);
     if (s->extra.count > 0) {
         s->extra.part[0].elements += tower.part[0].elements;
         s->extra.part[0].trained += tower.part[0].trained;
@@ -116,15 +116,15 @@ void units_init(struct rank *s)
     t.layer = calloc(MODEL_MAX_LAYERS, sizeof t.layer[0]);
     s->layer = calloc((size_t)s->layers, sizeof s->layer[0]);
     model_tensors(s->m, add_tensor, &t);
-    add_part(&s->embedding, &t.embedding, dense_shards(s));
-    add_part(&s->head, &t.head, dense_shards(s));
+    add_part(&s->embedding, &t.embedding, dense_shards(s), MESH_DENSE);
+    add_part(&s->head, &t.head, dense_shards(s), MESH_DENSE);
     for (int i = 0; i < s->layers; i++) {
-        add_part(&s->layer[i], &t.layer[s->first + i][MESH_DENSE], dense_shards(s));
-        add_part(&s->layer[i], &t.layer[s->first + i][MESH_EXPERT], s->l->e_fsdp);
+        add_part(&s->layer[i], &t.layer[s->first + i][MESH_DENSE], dense_shards(s), MESH_DENSE);
+        add_part(&s->layer[i], &t.layer[s->first + i][MESH_EXPERT], s->l->e_fsdp, MESH_EXPERT);
     }
     add_extra(s, &t);
     if (s->m->vision_frozen)
-        add_part(&s->frozen, &t.vision, dense_shards(s));
+        add_part(&s->frozen, &t.vision, dense_shards(s), MESH_DENSE);
     free(t.layer);
 }
 
@@ -279,6 +279,38 @@ struct held make_reference_slots(struct rank *s)
         most = bytes > most ? bytes : most;
     }
     return make(s, ITEM_REFERENCE_WEIGHTS, 2 * most);
+}
+
+/* bf16: a rank's slice of a part is copied out; rank 0 takes in those of all ranks of the stage,
+ * its own once more, and puts together what the slices are of. */
+static uint64_t save_part(const struct rank *s, const struct part *part, bool first_rank)
+{
+    const struct layout *l = s->l;
+    uint64_t shards = s->p->sharding == SHARDING_REPLICATED ? 1 : (uint64_t)part->shards;
+    uint64_t slice = 2 * (part->elements / shards), bytes = slice;
+    int ranks = l->tp * l->cp * l->fsdp * l->d_rep, different = l->tp;
+    if (part->mesh == MESH_EXPERT)
+        different = l->ep * l->etp;
+    for (int i = 0; first_rank && i < ranks; i++)
+        bytes += slice;
+    for (int i = 0; first_rank && i < different; i++)
+        bytes += 2 * part->elements;
+    return bytes;
+}
+
+uint64_t save_most(struct rank *s, bool first_rank)
+{
+    struct unit *all[MODEL_MAX_LAYERS + 4];
+    int n = trained_units(s, all);
+    uint64_t most = 0;
+    for (int u = 0; u < n; u++) {
+        bool copy = all[u] == &s->embedding && !s->has_embedding; /* the first stage saves it */
+        for (int i = 0; i < all[u]->count && !copy; i++) {
+            uint64_t bytes = save_part(s, &all[u]->part[i], first_rank);
+            most = bytes > most ? bytes : most;
+        }
+    }
+    return most;
 }
 
 void make_state(struct rank *s)

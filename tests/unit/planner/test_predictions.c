@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "budget_sample.h"
+#include "planner/budget/peaks.h"
 
 static struct sample s;
 
@@ -73,9 +74,21 @@ static void frozen_trunk(void **state)
     assert_int_equal(without.item_max_bytes[ITEM_LAYER_WORKING], 364544 - 49152);
 }
 
+/* Vocabulary 10: the unit of the prediction layer is the largest that is saved. One rank copies it
+ * out, takes it in again and puts it together: 3 x 2 B x 39,232. */
+static void saving(void **state)
+{
+    (void)state;
+    sample_init(&s);
+    s.model.vocab = 10;
+    s.model.mtp_layers = 1;
+    s.model.mtp_trained = true;
+    assert_int_equal(save_buffer_bytes(sample_input(&s, 256), 0), 3 * 2 * 39232);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(two_stages), cmocka_unit_test(one_stage),
-                                        cmocka_unit_test(frozen_trunk) };
+                                        cmocka_unit_test(frozen_trunk), cmocka_unit_test(saving) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
