@@ -53,8 +53,10 @@ static void print_runs(const struct peaks *peaks, FILE *out)
     for (int i = 0; i < peaks->count; i++)
         if (!peaks->run[i].ran_out)
             print_run(peaks, &peaks->run[i], &table);
-    (void)fputc('\n', out);
-    table_print(&table, "peak", out);
+    if (peaks->with_peak > 0) {
+        (void)fputc('\n', out);
+        table_print(&table, "peak", out);
+    }
     table_done(&table);
 }
 
@@ -187,8 +189,10 @@ static void print_errors(const struct peaks *peaks, FILE *out)
         print_error_row("rankfit", &peaks->own, &table);
         print_error_row(rules_name(peaks), &peaks->with_rules, &table);
     }
-    (void)fputc('\n', out);
-    table_print(&table, "errors", out);
+    if (peaks->with_peak > 0 || peaks->within > 0)
+        (void)fputc('\n', out);
+    if (peaks->with_peak > 0)
+        table_print(&table, "errors", out);
     table_done(&table);
     if (peaks->within > 0)
         (void)fprintf(out, "%*s%s within %.1f %%: %s\n", TEXT_MARGIN, "", rules_name(peaks),
@@ -253,8 +257,11 @@ static json_t *run_json(const struct peak_run *run)
     json_object_set_new(ret, "arena_bytes", json_integer((json_int_t)run->own_bytes));
     json_object_set_new(ret, "engine_bytes", json_integer((json_int_t)run->engine_bytes));
     json_object_set_new(ret, "device_bytes", json_integer((json_int_t)run->device_bytes));
-    json_object_set_new(ret, "error", json_real(peak_error(own, run->measured_bytes)));
-    json_object_set_new(ret, "engine_error", json_real(peak_error(engine, run->measured_bytes)));
+    if (!run->ran_out) {
+        json_object_set_new(ret, "error", json_real(peak_error(own, run->measured_bytes)));
+        json_object_set_new(ret, "engine_error",
+                            json_real(peak_error(engine, run->measured_bytes)));
+    }
     json_object_set_new(ret, "adjustments", saved_json(&run->saved));
     return ret;
 }
@@ -290,8 +297,10 @@ void peaks_add_json(const struct peaks *peaks, json_t *set)
     json_object_set_new(set, "source", json_string(peaks->source));
     json_object_set_new(set, "engine", json_string(peaks->engine));
     json_object_set_new(set, "runs", runs);
-    json_object_set_new(set, "errors", errors_json(&peaks->own));
-    json_object_set_new(set, "engine_errors", errors_json(&peaks->with_rules));
+    if (peaks->with_peak > 0) {
+        json_object_set_new(set, "errors", errors_json(&peaks->own));
+        json_object_set_new(set, "engine_errors", errors_json(&peaks->with_rules));
+    }
     json_object_set_new(set, "groups", groups_json(peaks));
     json_object_set_new(set, "left_out", left_out);
 }

@@ -217,6 +217,13 @@ static void make_groups(struct peaks *peaks)
     }
 }
 
+/* Where memory ran out the prediction must not lie below what the device has by more than that. */
+static bool stays_within(const struct peak_run *run, double within)
+{
+    double error = peak_error((double)run->engine_bytes, run->measured_bytes);
+    return run->ran_out ? error >= -within : fabs(error) <= within;
+}
+
 int peaks_judge(struct peaks *peaks, struct diag_list *reterr)
 {
     double own[PEAKS_MAX], engine[PEAKS_MAX];
@@ -224,12 +231,14 @@ int peaks_judge(struct peaks *peaks, struct diag_list *reterr)
     peaks->hold = true;
     for (int i = 0; i < peaks->count; i++) {
         struct peak_run *run = &peaks->run[i];
-        if (judge_run(run, reterr) != 0 || run->ran_out)
+        if (judge_run(run, reterr) != 0)
+            continue;
+        peaks->hold = peaks->hold && (peaks->within <= 0 || stays_within(run, peaks->within));
+        if (run->ran_out)
             continue;
         int n = peaks->with_peak++;
         own[n] = peak_error((double)run->own_bytes, run->measured_bytes);
         engine[n] = peak_error((double)run->engine_bytes, run->measured_bytes);
-        peaks->hold = peaks->hold && (peaks->within <= 0 || fabs(engine[n]) <= peaks->within);
     }
     peaks->own = errors_of(own, peaks->with_peak);
     peaks->with_rules = errors_of(engine, peaks->with_peak);

@@ -174,6 +174,25 @@ static void as_text(void **state)
     program_done(&result);
 }
 
+/* A run that ran out holds where it is predicted to: 10.7 GB, of eight and of ninety. Without a
+ * peak no error is told. */
+static void nothing_but_ran_out(void **state)
+{
+    struct program_result result;
+    (void)state;
+    program_run("\"$RANKFIT\" validate peaks-ran-out.yaml", &result);
+    assert_int_equal(result.status, 0);
+    assert_non_null(strstr(result.out, "within 1.0 %: holds"));
+    assert_null(strstr(result.out, "median"));
+    program_done(&result);
+    program_run("sed 's/ran_out: 8/ran_out: 90/' peaks-ran-out.yaml >$TMP/more.yaml && "
+                "\"$RANKFIT\" validate $TMP/more.yaml",
+                &result);
+    assert_int_equal(result.status, 1);
+    assert_non_null(strstr(result.out, "within 1.0 %: does not hold"));
+    program_done(&result);
+}
+
 static int read_document(void **state)
 {
     (void)state;
@@ -191,13 +210,10 @@ static int drop_document(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(at_the_loss),
-        cmocka_unit_test(chosen_operations),
-        cmocka_unit_test(at_the_first_layer),
-        cmocka_unit_test(no_latent_of_queries),
-        cmocka_unit_test(errors_by_group),
-        cmocka_unit_test(what_ran_out),
-        cmocka_unit_test(as_text),
+        cmocka_unit_test(at_the_loss),         cmocka_unit_test(chosen_operations),
+        cmocka_unit_test(at_the_first_layer),  cmocka_unit_test(no_latent_of_queries),
+        cmocka_unit_test(errors_by_group),     cmocka_unit_test(what_ran_out),
+        cmocka_unit_test(nothing_but_ran_out), cmocka_unit_test(as_text),
     };
     return cmocka_run_group_tests_name("heldout", tests, read_document, drop_document);
 }
