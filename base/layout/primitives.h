@@ -86,6 +86,7 @@ struct primitives {
     int lora_rank;         /* 0: no adapters; else they alone are trained */
     unsigned lora_targets; /* LORA_... bits: which matrices have adapters */
     unsigned frozen;       /* bit i: the weights of enum component i are not trained */
+    int keep_attention; /* 1: recomputed layers keep what attention made and do not attend again */
 };
 
 extern const char *const sharding_names[SHARDING_COUNT];

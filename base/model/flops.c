@@ -86,6 +86,7 @@ void model_flops_per_token(const struct model *model, uint64_t seq_tokens, int r
     ret->matmul = 6.0 * (double)counts.matmul_active;
     ret->attention = 3 * softmax;
     ret->linear_attention = 3 * linear;
+    ret->attention_again = softmax_again;
     ret->model = ret->matmul + ret->attention + ret->linear_attention;
     /* A replay is one more forward; flash attention's backward multiplies the scores again, half a
      * forward more than the two of the model FLOPs. */

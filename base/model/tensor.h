@@ -72,8 +72,9 @@ struct model_flops {
     double matmul;    /* 6 x active matmul parameters */
     double attention; /* forward 2 x 2 x heads x head_dim x seq / 2 a full layer; backward 2x */
     double
-        linear_attention; /* delta-net state: 6 x 4 x value_heads x key_dim x value_dim a layer */
-    double model;         /* sum of the above */
+        linear_attention;   /* delta-net state: 6 x 4 x value_heads x key_dim x value_dim a layer */
+    double model;           /* sum of the above */
+    double attention_again; /* softmax attention's part of the replays in hardware */
     double hardware;
 };
 void model_flops_per_token(const struct model *model, uint64_t seq_tokens, int recompute_layers,

@@ -133,14 +133,29 @@ static void project(const struct layer_call *call, enum owner owner)
     work_give(w, &normed);
 }
 
-/* a3, a4 */
-static void attend(const struct layer_call *call, enum owner owner)
+static bool keeps_attention(const struct layer_call *call)
+{
+    return call->state->work->plan->choices.primitives.keep_attention != 0;
+}
+
+/* What becomes of o and lse: a layer that is to be replayed may keep these alone. */
+static enum keep attention_keep(const struct layer_call *call)
+{
+    return call->keep == KEEP_NOTHING && keeps_attention(call) ? KEEP_SAVED : call->keep;
+}
+
+/* a3, a4; not in the replay of a layer that kept what they make. */
+static void attend(const struct layer_call *call)
 {
     struct work *w = call->state->work;
     struct layer_saved *s = call->saved;
+    enum keep keep = attention_keep(call);
+    enum owner owner = kept_owner(keep, OWNER_LAYER);
     struct context_keys keys;
     struct buffer q;
 
+    if (call->keep == KEEP_OWN && keeps_attention(call))
+        return;
     rotate(call, &q, &keys);
     s->o = take(call, owner, widths_of(call).query, sizeof(bf16));
     s->lse = take(call, owner, layer_model(call)->gqa.heads, sizeof(float));
@@ -148,7 +163,7 @@ static void attend(const struct layer_call *call, enum owner owner)
     context_attend(w, call->batch, &keys, &attention);
     work_give(w, &q);
     context_give(w, &keys);
-    work_give_unless_kept(w, call->keep, &s->lse);
+    work_give_unless_kept(w, keep, &s->lse);
 }
 
 /* a5, and c1 again: the outputs through their gates, in a tensor of their own. */
@@ -180,17 +195,17 @@ void attention_forward(const struct layer_call *call)
     enum owner owner = kept_owner(call->keep, OWNER_LAYER);
 
     project(call, owner);
-    attend(call, owner);
+    attend(call);
     if (has_gate(call)) {
         struct buffer og = gated(call);
         work_give_unless_kept(w, call->keep, &s->qkv);
-        work_give_unless_kept(w, call->keep, &s->o);
+        work_give_unless_kept(w, attention_keep(call), &s->o);
         add_output(call, owner, &og);
         work_give(w, &og);
     } else {
         work_give_unless_kept(w, call->keep, &s->qkv);
         add_output(call, owner, &s->o);
-        work_give_unless_kept(w, call->keep, &s->o);
+        work_give_unless_kept(w, attention_keep(call), &s->o);
     }
 }
 

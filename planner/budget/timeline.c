@@ -221,13 +221,24 @@ static void set_checkpoints(struct walk *w, int layer, bool own)
     w->now[ITEM_CHECKPOINTS] = checkpoint_bytes(w->r->in, &w->flight, count, layer - place, count);
 }
 
+static enum residency_mode forward_mode(const struct walk *w, int layer)
+{
+    return is_recomputed(w, layer) ? RESIDENCY_FORWARD : RESIDENCY_FORWARD_SAVED;
+}
+
+/* Whether any layer of the stage saves more than its input. */
+static bool saves_any(const struct walk *w)
+{
+    return w->flight.recomputed < w->r->stage->layers ||
+           w->r->in->choices->primitives.keep_attention;
+}
+
 /* Bytes that layers of the stage save for one micro-batch. */
 static uint64_t saved_bytes(struct walk *w, int from, int end)
 {
     uint64_t total = 0;
     for (int i = from; i < end; i++)
-        if (!is_recomputed(w, i))
-            total = add_sat(total, residency_of(w, i, RESIDENCY_FORWARD_SAVED)->kept);
+        total = add_sat(total, residency_of(w, i, forward_mode(w, i))->kept);
     return total;
 }
 
@@ -240,7 +251,7 @@ static void passes_init(struct walk *w)
     bool any = f->micro_batches > 1 || runs > 1;
     for (int i = 0; i < runs; i++) {
         int from = i * f->run, end = from + f->run < layers ? from + f->run : layers;
-        of[i].saved = any ? saved_bytes(w, from, end) : 0;
+        of[i].saved = any && saves_any(w) ? saved_bytes(w, from, end) : 0;
         of[i].extras = any ? extras_bytes(w->r->in, f, from, end - from) : 0;
     }
     beside_init(w->r->in, w->r->stage->index, f, of, 0, w->passes);
@@ -293,13 +304,11 @@ static void walk_forward(struct walk *w)
         observe(w, &phase);
     }
     for (int i = 0; i < s->layers; i++) {
-        bool saves = !is_recomputed(w, i);
         if (place_in_run(w, i) == 0) {
             enter_run(w, i / w->flight.run, WAY_FORWARD);
             w->saved_before = 0;
         }
-        const struct residency *table =
-            residency_of(w, i, saves ? RESIDENCY_FORWARD_SAVED : RESIDENCY_FORWARD);
+        const struct residency *table = residency_of(w, i, forward_mode(w, i));
         /* what goes to another stage is in a transfer; where checkpoints leave the device, the next
          * one takes the place of one that left */
         int place = place_in_run(w, i);
@@ -311,8 +320,7 @@ static void walk_forward(struct walk *w)
         set_checkpoints(w, i, true);
         set_saved(w);
         observe_layer(w, &phase, table, in_place ? ITEM_COUNT : output_item(s, i));
-        if (saves)
-            w->saved_before = add_sat(w->saved_before, table->kept);
+        w->saved_before = add_sat(w->saved_before, table->kept);
     }
     set_saved(w);
 }
@@ -370,7 +378,8 @@ static void walk_predictions(struct walk *w)
     head_gradient_bytes(in, s, &g.head);
     loss_bytes(in, &loss);
     predicted_init(in, &loss, &g, &p);
-    uint64_t kept = p.saves ? residency_predicted(w, RESIDENCY_FORWARD_SAVED)->kept : 0;
+    enum residency_mode forward = p.saves ? RESIDENCY_FORWARD_SAVED : RESIDENCY_FORWARD;
+    uint64_t kept = residency_predicted(w, forward)->kept;
     uint64_t inputs = w->now[ITEM_CHECKPOINTS], head = w->window[w->use + 1];
     const uint64_t gathered[] = { w->window[w->use], add_sat(head, predicted_gathered_bytes(in, s)),
                                   head };
@@ -446,13 +455,12 @@ static void backward_layer(struct walk *w, int layer)
     unit_gradient_bytes(w->r->in, &s->layer[layer], &g);
     open_gradient(w, &g);
     set_checkpoints(w, layer, true);
+    uint64_t own = residency_of(w, layer, forward_mode(w, layer))->kept;
+    w->saved_before -= w->saved_before > own ? own : w->saved_before;
+    set_saved(w);
     if (saves) {
-        const struct residency *table = residency_of(w, layer, RESIDENCY_BACKWARD_SAVED);
-        w->saved_before -= w->saved_before > table->kept ? table->kept : w->saved_before;
-        set_saved(w);
-        observe_layer(w, &phase, table, ITEM_COUNT);
+        observe_layer(w, &phase, residency_of(w, layer, RESIDENCY_BACKWARD_SAVED), ITEM_COUNT);
     } else {
-        set_saved(w);
         observe_layer(w, &phase, residency_of(w, layer, RESIDENCY_REPLAY), ITEM_COUNT);
         observe_layer(w, &phase, residency_of(w, layer, RESIDENCY_BACKWARD), ITEM_COUNT);
     }
@@ -599,6 +607,7 @@ static void forward_init(struct walk *w, struct timeline_result *ret)
             w->kinds[i][j].done = 0;
     memset(w->halves, 0, sizeof w->halves);
     working_shape(r->in, r->received, &w->shape);
+    w->shape.when &= ~(unsigned)WHEN_KEEPS_ATTENTION;
     w->now[ITEM_INPUTS] = w->flight.inputs;
     w->now[ITEM_REFERENCE_WEIGHTS] =
         add_sat(w->now[ITEM_REFERENCE_WEIGHTS], reference_slots_bytes(r->in, r->stage));

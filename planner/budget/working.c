@@ -238,6 +238,7 @@ static unsigned conditions(const struct budget_input *in)
     bool gathers = l->cp > 1 && in->choices->primitives.context == CONTEXT_ALLGATHER_KV;
     when |= idle_conditions(&in->choices->primitives);
     when |= l->cp > 1 ? WHEN_CONTEXT : 0;
+    when |= in->choices->primitives.keep_attention ? WHEN_KEEPS_ATTENTION : 0;
     return when | (gathers ? WHEN_GATHER_KV : 0);
 }
 

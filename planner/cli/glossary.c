@@ -92,9 +92,7 @@ const char *const time_item_meanings[TIME_ITEM_COUNT] = {
     [TIME_BUBBLE] = "stages that wait: (P - 1) / (m + P - 1) of the step",
     [TIME_REDUCE] = "reduction of gradients at the end of the step",
     [TIME_OPTIMIZER] = "AdamW over the rank's shard: bound by memory bandwidth",
-    [TIME_LOGPROBS] =
-        "forward passes of reinforcement learning: log-probabilities by the policy as "
-        "it was and by the reference model",
+    [TIME_LOGPROBS] = "log-probabilities by the policy as it was and by the reference model",
     [TIME_HOST] = "kernel launches that outlast the kernels they start",
 };
 
@@ -116,6 +114,9 @@ const struct primitive_info primitive_infos[] = {
       "et al. 2022) is not there to save, and what norms and activations made is made again "
       "without it" },
     { "recompute", "full", "only each layer's input is kept; backward replays the layer" },
+    { "keep_attention", "1",
+      "of a recomputed layer attention's outputs and log-sum-exps are kept as well, and its replay "
+      "does not attend again: what grows with the square of the sequence is computed once" },
     { "loss", "full", "logits of all local tokens are materialized" },
     { "loss", "linear_ce", "logits are streamed in tiles and never whole" },
     { "loss", "ring_dtp",

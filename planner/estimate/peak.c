@@ -111,6 +111,16 @@ static uint64_t kept_bytes(const struct climb *c, const uint16_t *counts, enum r
     return bytes;
 }
 
+/* Bytes that these layers save, mode: of those that are not recomputed. */
+static uint64_t saved_by(const struct climb *c, const struct saving_layers *layers,
+                         enum residency_mode mode)
+{
+    uint64_t kept = kept_bytes(c, layers->kept, mode);
+    if (!c->p->e->in.choices->primitives.keep_attention)
+        return kept;
+    return add_sat(kept, kept_bytes(c, layers->again, RESIDENCY_FORWARD));
+}
+
 static const struct kind_peak *kind_at(const struct climb *c, int layer, enum residency_mode mode)
 {
     return shared_kind(c->p->e, c->p->body, c->rows, c->p->stage->first + layer, mode);
@@ -161,9 +171,10 @@ static void passes_init(struct climb *c, int from, bool extras)
     const struct stage_spots *s = c->p->stage;
     struct run_bytes of[RUNS_MAX];
     int runs = run_count(s->run, s->layers);
-    bool saves = (f->micro_batches > 1 || runs > 1) && s->recomputed < s->layers;
+    bool any = s->recomputed < s->layers || c->p->e->in.choices->primitives.keep_attention;
+    bool saves = any && (f->micro_batches > 1 || runs > 1);
     for (int i = 0; i < runs; i++) {
-        of[i].saved = saves ? kept_bytes(c, s->kept_run[i], RESIDENCY_FORWARD_SAVED) : 0;
+        of[i].saved = saves ? saved_by(c, &s->in_run[i], RESIDENCY_FORWARD_SAVED) : 0;
         of[i].extras = extras ? extras_of_run(c, i) : 0;
     }
     beside_init(&c->p->e->in, s->index, f, of, from, c->passes);
@@ -215,16 +226,14 @@ void stage_held_find(const struct stage_parts *parts, int rows, struct stage_hel
 {
     struct climb c;
     const struct stage_spots *s = parts->stage;
-    uint16_t counts[CLASSES_MAX];
-    int last = run_count(s->run, s->layers) - 1;
+    int run = run_count(s->run, s->layers) - 1;
+    struct saving_layers layers = s->in_run[run];
+    uint16_t *last = s->recomputed < s->layers ? layers.kept : layers.again;
     climb_init(&c, parts, rows);
-    passes_init(&c, last, false);
-    memcpy(counts, s->kept_run[last], sizeof counts);
-    uint64_t own = kept_bytes(&c, counts, RESIDENCY_FORWARD_SAVED);
-    ret->loss = held_at_last(&c, WAY_FORWARD, own);
-    if (s->recomputed < s->layers)
-        counts[parts->e->classes.of[s->first + s->layers - 1]]--;
-    own = kept_bytes(&c, counts, RESIDENCY_FORWARD_SAVED);
+    passes_init(&c, run, false);
+    ret->loss = held_at_last(&c, WAY_FORWARD, saved_by(&c, &layers, RESIDENCY_FORWARD_SAVED));
+    last[parts->e->classes.of[s->first + s->layers - 1]]--;
+    uint64_t own = saved_by(&c, &layers, RESIDENCY_FORWARD_SAVED);
     ret->forward = held_at_last(&c, WAY_FORWARD, own);
     ret->backward = held_at_last(&c, WAY_BACKWARD, own);
 }
@@ -254,14 +263,13 @@ static void forward(struct climb *c)
         enter_layer(c, spot->layer, WAY_FORWARD);
         c->gathered = window(c->p, spot->layer + s->has_embedding);
         set_checkpoints(c, spot->layer, true);
-        c->saved = add_sat(c->beside->saved, kept_bytes(c, spot->before, RESIDENCY_FORWARD_SAVED));
+        c->saved = add_sat(c->beside->saved, saved_by(c, &spot->before, RESIDENCY_FORWARD_SAVED));
         look_at_layer(c, 0,
                       kind_at(c, spot->layer, saves ? RESIDENCY_FORWARD_SAVED : RESIDENCY_FORWARD),
                       output_is_elsewhere(s, &c->flight, spot->layer));
     }
-    c->saved =
-        add_sat(c->beside->saved, kept_bytes(c, s->kept_run[run_count(s->run, s->layers) - 1],
-                                             RESIDENCY_FORWARD_SAVED));
+    c->saved = add_sat(c->beside->saved, saved_by(c, &s->in_run[run_count(s->run, s->layers) - 1],
+                                                  RESIDENCY_FORWARD_SAVED));
 }
 
 static struct unit_gradient head_gradient(const struct stage_parts *p)
@@ -283,12 +291,13 @@ static void predictions(struct climb *c)
     const struct predicted_gradients g = { head_gradient(p), p->units->prediction.gradient,
                                            p->units->embedding.gradient };
     int use = s->has_embedding + s->layers;
-    uint64_t own = window(p, use), head = window(p, use + 1), saved = c->saved, kept = 0, inputs;
+    uint64_t own = window(p, use), head = window(p, use + 1), saved = c->saved, kept, inputs;
     const uint64_t gathered[] = { own, add_sat(head, predicted_gathered(p)), head };
     struct predicted all;
     predicted_init(&p->e->in, p->loss, &g, &all);
-    if (all.saves)
-        kept = shared_predicted(p->e, p->body, c->rows, RESIDENCY_FORWARD_SAVED)->kept;
+    kept = shared_predicted(p->e, p->body, c->rows,
+                            all.saves ? RESIDENCY_FORWARD_SAVED : RESIDENCY_FORWARD)
+               ->kept;
     set_checkpoints(c, s->layers - 1, true);
     inputs = c->checkpoints;
     for (int i = 0; i < all.count; i++) {
@@ -364,7 +373,7 @@ static void backward(struct climb *c)
             c->pending = 0;
         backward_at(
             c, spot,
-            add_sat(c->beside->saved, kept_bytes(c, spot->before, RESIDENCY_BACKWARD_SAVED)));
+            add_sat(c->beside->saved, saved_by(c, &spot->before, RESIDENCY_BACKWARD_SAVED)));
     }
     if (!s->has_embedding)
         return;

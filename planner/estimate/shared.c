@@ -31,7 +31,7 @@ static void forget_state_and_loss(struct primitives *p)
 static void forget_layers(struct primitives *p)
 {
     p->recompute = (enum recompute)0;
-    p->recompute_layers = 0;
+    p->recompute_layers = p->keep_attention = 0;
     p->moe = (enum moe_schedule)0;
     p->moe_chunks = p->wgrad_delay = 0;
     p->moe_cap_tokens = 0;

@@ -77,7 +77,7 @@ static bool stage_init_spots(const struct layer_classes *classes, const struct s
                              struct stage_spots *ret)
 {
     const uint8_t *of = classes->of + ret->first;
-    uint16_t before[CLASSES_MAX] = { 0 };
+    struct saving_layers before = { { 0 }, { 0 } };
 
     ret->run = run_layers(key->vpp, ret->layers);
     if (run_count(ret->run, ret->layers) > RUNS_MAX)
@@ -86,19 +86,23 @@ static bool stage_init_spots(const struct layer_classes *classes, const struct s
                       : key->recompute_layers < ret->layers         ? key->recompute_layers
                                                                     : ret->layers;
     for (int i = 0; i < ret->layers; i++) {
+        bool keeps = i >= ret->recomputed;
         if (i % ret->run == 0)
-            memset(before, 0, sizeof before);
+            memset(&before, 0, sizeof before);
         if (key->every || !is_covered(of, ret, key->around, i)) {
             if (ret->count == SPOTS_MAX)
                 return false;
             struct spot *spot = &ret->spots[ret->count++];
             spot->layer = i;
-            memcpy(spot->before, before, sizeof before);
+            spot->before = before;
         }
         ret->classes[of[i]]++;
-        before[of[i]] = (uint16_t)(before[of[i]] + (i >= ret->recomputed));
-        ret->kept[of[i]] = (uint16_t)(ret->kept[of[i]] + (i >= ret->recomputed));
-        memcpy(ret->kept_run[i / ret->run], before, sizeof before);
+        if (keeps)
+            before.kept[of[i]]++;
+        else
+            before.again[of[i]]++;
+        ret->kept[of[i]] = (uint16_t)(ret->kept[of[i]] + keeps);
+        ret->in_run[i / ret->run] = before;
     }
     return true;
 }

@@ -18,17 +18,22 @@ struct layer_classes {
 void layer_classes_init(const struct model *model, const struct model_sizes *sizes,
                         struct layer_classes *ret);
 
+/* How many layers of each class are not recomputed, and how many are. */
+struct saving_layers {
+    uint16_t kept[CLASSES_MAX], again[CLASSES_MAX];
+};
+
 struct spot {
-    int layer;                    /* from the stage's first */
-    uint16_t before[CLASSES_MAX]; /* layers of its run before it that are not recomputed */
+    int layer;                   /* from the stage's first */
+    struct saving_layers before; /* of its run */
 };
 
 struct stage_spots {
     int index, first, layers, run, recomputed; /* run: layers passed at once */
     bool has_embedding, has_head;
-    uint16_t classes[CLASSES_MAX];            /* layers of each class */
-    uint16_t kept[CLASSES_MAX];               /* of these, not recomputed */
-    uint16_t kept_run[RUNS_MAX][CLASSES_MAX]; /* of each run */
+    uint16_t classes[CLASSES_MAX]; /* layers of each class */
+    uint16_t kept[CLASSES_MAX];    /* of these, not recomputed */
+    struct saving_layers in_run[RUNS_MAX];
     int count;
     struct spot spots[SPOTS_MAX];
 };

@@ -74,9 +74,16 @@ uint64_t residency_row_bytes(const struct residency_row *row, const struct resid
     return tensor_bytes(shape->rows[row->rows], shape->width[row->width], row->bytes);
 }
 
-static enum owner owner_in_mode(const struct residency_row *row, enum residency_mode mode)
+/* Saved from the forward of a layer that is recomputed otherwise. */
+static bool is_attended(const struct residency_row *row, unsigned when)
 {
-    if (row->kept && is_saved(mode))
+    return row->stays == STAYS_ATTENDED && (when & WHEN_KEEPS_ATTENTION);
+}
+
+static enum owner owner_in_mode(const struct residency_row *row, unsigned when,
+                                enum residency_mode mode)
+{
+    if ((row->stays && is_saved(mode)) || is_attended(row, when))
         return OWNER_SAVED;
     return (enum owner)row->owner;
 }
@@ -86,12 +93,15 @@ static unsigned conditions(const struct residency_shape *shape, enum residency_m
                            enum ffn ffn)
 {
     unsigned when = shape->when | (mode == RESIDENCY_REPLAY ? WHEN_REPLAY : 0);
+    bool attended = mode == RESIDENCY_REPLAY && (shape->when & WHEN_KEEPS_ATTENTION);
+    when |= attended ? WHEN_ATTENDED : 0;
     when |= mode == RESIDENCY_FORWARD_SAVED && ffn != FFN_NONE ? WHEN_X1_SAVED : 0;
     return when | (is_saved(mode) ? WHEN_SAVED : 0);
 }
 
 /* Adds one half of a layer, its steps from `first` on. Kept tensors made in this half stay to
- * `final` in a forward or replay, and have been there from step 0 in a backward. */
+ * `final` in a forward or replay, and have been there from step 0 in a backward; in a replay too
+ * where it does not attend. */
 static void add_table(const struct residency_table *table, const struct residency_shape *shape,
                       unsigned when, enum residency_mode mode, int first, int final,
                       struct residency *ret)
@@ -101,10 +111,11 @@ static void add_table(const struct residency_table *table, const struct residenc
         if (!applies(row, when))
             continue;
         uint64_t bytes = residency_row_bytes(row, shape);
-        bool stays = row->kept && keeps(mode);
-        int made = stays && is_backward(mode) ? 0 : first + row->made;
+        bool attended = is_attended(row, when), stays = (row->stays && keeps(mode)) || attended;
+        bool there = stays && (is_backward(mode) || (attended && mode == RESIDENCY_REPLAY));
+        int made = there ? 0 : first + row->made;
         int last = stays && !is_backward(mode) ? final : first + row->last;
-        enum owner owner = owner_in_mode(row, mode);
+        enum owner owner = owner_in_mode(row, when, mode);
         for (int step = made; step <= last; step++)
             ret->live[step][owner] = add_sat(ret->live[step][owner], bytes);
         if (stays)

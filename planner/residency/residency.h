@@ -114,9 +114,18 @@ enum {
     WHEN_IDLE_DENSE = 1 << 10,
     WHEN_IDLE_SHARED = 1 << 11,
     WHEN_IDLE_EXPERTS = 1 << 12,
-    WHEN_ADAPTERS = 1 << 13, /* low-rank adapters somewhere */
-    WHEN_X1_SAVED = 1 << 14, /* set by the evaluation: x1 is saved for a second half */
-    WHEN_CONTEXT = 1 << 15   /* a context group of more than one rank */
+    WHEN_ADAPTERS = 1 << 13,        /* low-rank adapters somewhere */
+    WHEN_X1_SAVED = 1 << 14,        /* set by the evaluation: x1 is saved for a second half */
+    WHEN_CONTEXT = 1 << 15,         /* a context group of more than one rank */
+    WHEN_KEEPS_ATTENTION = 1 << 16, /* recomputed layers keep what attention made */
+    WHEN_ATTENDED = 1 << 17         /* set by the evaluation: a replay beside what attention made */
+};
+
+/* Whether a tensor stays from forward, or replay, to backward. */
+enum stays {
+    STAYS_NOT,
+    STAYS_KEPT,    /* made by a GEMM or an exchange */
+    STAYS_ATTENDED /* made by attention: WHEN_KEEPS_ATTENTION from the forward of every layer */
 };
 
 /* One tensor: alive from step `made` to step `last`, both included. */
@@ -124,9 +133,8 @@ struct residency_row {
     const char *tensor;
     uint8_t owner, rows, width, bytes; /* bytes of one element */
     uint8_t made, last;
-    bool kept; /* made by a GEMM, attention or exchange: stays from forward (or replay) to backward
-                */
-    uint16_t when, unless;
+    uint8_t stays; /* enum stays */
+    uint32_t when, unless;
 };
 
 struct residency_table {
@@ -156,7 +164,7 @@ struct residency_shape {
 };
 
 enum residency_mode {
-    RESIDENCY_FORWARD,        /* keeps nothing */
+    RESIDENCY_FORWARD,        /* keeps nothing, or what attention made */
     RESIDENCY_REPLAY,         /* up to the last kept tensor; keeps them under their own owners */
     RESIDENCY_BACKWARD,       /* after a replay */
     RESIDENCY_FORWARD_SAVED,  /* keeps the kept tensors as OWNER_SAVED */
@@ -173,7 +181,7 @@ struct residency {
     uint64_t peak; /* all owners at peak_step */
     uint64_t live[RESIDENCY_MAX_STEPS][OWNER_COUNT];
     uint64_t max[OWNER_COUNT]; /* own maximum of each owner */
-    uint64_t kept;             /* bytes of the kept tensors */
+    uint64_t kept;             /* bytes of the kept tensors; of a forward, those that stay saved */
     /* The fullest step without the output, where that takes no room of its own. */
     uint64_t bare, bare_live[OWNER_COUNT];
 };

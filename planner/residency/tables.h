@@ -5,9 +5,9 @@
 #include "planner/residency/residency.h"
 
 /* A row without and with conditions. */
-#define ROW(tensor, owner, rows, width, bytes, made, last, kept, when, unless)                     \
+#define ROW(tensor, owner, rows, width, bytes, made, last, stays, when, unless)                    \
     {                                                                                              \
-        tensor, OWNER_##owner, ROWS_##rows, WIDTH_##width, bytes, made, last, kept, when, unless   \
+        tensor, OWNER_##owner, ROWS_##rows, WIDTH_##width, bytes, made, last, stays, when, unless  \
     }
 
 #define TABLE(name, steps, rows)                                                                   \
@@ -15,8 +15,9 @@
         name, steps, sizeof(rows) / sizeof(rows)[0], rows                                          \
     }
 
-#define KEPT true
-#define REMADE false
+#define KEPT STAYS_KEPT
+#define ATTENDED STAYS_ATTENDED
+#define REMADE STAYS_NOT
 
 extern const struct residency_table residency_attention_forward, residency_attention_backward;
 extern const struct residency_table residency_delta_forward, residency_delta_backward;

@@ -19,11 +19,13 @@ void compute_cost(const struct layer_shape *s, enum mixer mixer, enum ffn ffn,
                   struct layer_cost *ret)
 {
     struct walk w, again;
+    struct layer_shape replay = *s;
+    replay.attended = s->in->choices->primitives.keep_attention != 0;
     walk_begin(&w, s->machine, &ret->forward);
     mixer_forward(&w, s, mixer);
-    if (mixer == MIXER_DSA) {
+    if (mixer == MIXER_DSA || replay.attended) {
         walk_begin(&again, s->machine, &ret->replay);
-        chosen_replay(&again, s);
+        (mixer == MIXER_DSA ? chosen_replay : mixer_forward)(&again, &replay, mixer);
     } else { /* so far a replay is the same */
         ret->replay = ret->forward;
         again = w;

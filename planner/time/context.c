@@ -106,7 +106,8 @@ static void softmax_context(const struct budget_input *in, const struct view *v,
     case CONTEXT_COUNT:
         break;
     }
-    cost->replay.item[TIME_EXPOSED_CONTEXT] = f->item[TIME_EXPOSED_CONTEXT];
+    if (!in->choices->primitives.keep_attention)
+        cost->replay.item[TIME_EXPOSED_CONTEXT] = f->item[TIME_EXPOSED_CONTEXT];
     index_context(h, v, cost);
 }
 

@@ -95,6 +95,7 @@ struct layer_shape {
     int chunks;
     unsigned when;
     bool local;                /* attention over a window or a chunk of its own */
+    bool attended;             /* a replay beside what attention made */
     unsigned trained, adapted; /* bit i: component i */
     double rank;               /* of adapters */
 };
@@ -139,7 +140,7 @@ void ordered_attention_backward(struct walk *w, const struct layer_shape *s);
 void latent_forward(struct walk *w, const struct layer_shape *s, enum mixer mixer);
 void latent_back(struct walk *w, const struct layer_shape *s, enum mixer mixer);
 /* Of sparse attention with an indexer: what that chose is saved, what it projects is made again. */
-void chosen_replay(struct walk *w, const struct layer_shape *s);
+void chosen_replay(struct walk *w, const struct layer_shape *s, enum mixer mixer);
 void state_space_forward(struct walk *w, const struct layer_shape *s, enum mixer mixer);
 void state_space_back(struct walk *w, const struct layer_shape *s, enum mixer mixer);
 

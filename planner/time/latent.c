@@ -104,9 +104,12 @@ static void expanded_forward(struct walk *w, const struct layer_shape *s, const 
 {
     double flops = 2 * s->tokens * (z->query + z->heads * z->value) * causal_keys(s->in, 0);
     down_and_queries(w, s, z);
-    product(w, z->expanded, width_of(s, WIDTH_EXPANDED), z->latent, 2);
-    rotate(w, s, z);
-    walk_run(w, TIME_ATTENTION, 1, flops * s->machine->attention_flop);
+    if (!s->attended || !(s->when & WHEN_GATHER_KV))
+        product(w, z->expanded, width_of(s, WIDTH_EXPANDED), z->latent, 2);
+    if (!s->attended) {
+        rotate(w, s, z);
+        walk_run(w, TIME_ATTENTION, 1, flops * s->machine->attention_flop);
+    }
     move(w, 4 * s->normed * s->hidden);
     product(w, s->tokens, s->hidden, z->heads * z->value, 4);
     adapters(w, s, z, z->expanded, false);
@@ -185,9 +188,11 @@ static void sparse_forward(struct walk *w, const struct layer_shape *s, const st
     down_and_queries(w, s, z);
     if (own)
         index_forward(w, s);
-    rotate_absorbed(w, s, z);
-    product(w, s->tokens * z->heads, z->latent, z->nope, 2);
-    walk_run(w, TIME_ATTENTION, 1, sparse_flops(s, z) * s->machine->attention_flop);
+    if (!s->attended) {
+        rotate_absorbed(w, s, z);
+        product(w, s->tokens * z->heads, z->latent, z->nope, 2);
+        walk_run(w, TIME_ATTENTION, 1, sparse_flops(s, z) * s->machine->attention_flop);
+    }
     product(w, s->tokens * z->heads, z->value, z->latent, 2);
     move(w, 4 * s->normed * s->hidden);
     product(w, s->tokens, s->hidden, z->heads * z->value, 4);
@@ -232,9 +237,10 @@ void latent_back(struct walk *w, const struct layer_shape *s, enum mixer mixer)
         sparse_back(w, s, &z, mixer == MIXER_DSA);
 }
 
-void chosen_replay(struct walk *w, const struct layer_shape *s)
+void chosen_replay(struct walk *w, const struct layer_shape *s, enum mixer mixer)
 {
     struct sizes z = sizes_of(s);
     sparse_forward(w, s, &z, false);
-    index_projections(w, s);
+    if (mixer == MIXER_DSA)
+        index_projections(w, s);
 }

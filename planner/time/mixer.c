@@ -73,9 +73,11 @@ static void attention_forward(struct walk *w, const struct layer_shape *s)
     adapter_forward(w, s, COMPONENT_ATTENTION, s->tokens, s->hidden, qkv, QKV_MATRICES);
     if (s->in->model->gqa.qkv_bias)
         walk_move(w, TIME_ELEMENTWISE, 4 * s->tokens * qkv);
-    rotate(w, s);
-    walk_run(w, TIME_ATTENTION, attention_calls(s),
-             s->attention_flops * s->machine->attention_flop);
+    if (!s->attended) {
+        rotate(w, s);
+        walk_run(w, TIME_ATTENTION, attention_calls(s),
+                 s->attention_flops * s->machine->attention_flop);
+    }
     if (s->when & WHEN_GATE)
         walk_move(w, TIME_ELEMENTWISE, 6 * s->tokens * query);
     walk_move(w, TIME_ELEMENTWISE, 4 * s->normed * s->hidden);

@@ -209,8 +209,9 @@ static double replayed_predictions(const struct budget_input *in, const struct m
     trunk.mtp_trained = false;
     model_flops_per_token(&trunk, (uint64_t)(seq + 0.5), 0, &without);
     double scores = mixer == MIXER_DSA ? (double)m->indexer.heads * m->indexer.dim * seq : 0;
-    return (all->attention - without.attention) / 3 +
-           m->mtp_layers * (2 * weights - last_products(m, ffn) - scores);
+    double products = m->mtp_layers * (2 * weights - last_products(m, ffn));
+    double attention = (all->attention - without.attention) / 3 - m->mtp_layers * scores;
+    return products + (in->choices->primitives.keep_attention ? 0 : attention);
 }
 
 /* The convention's, less what no replay runs, and with what strips run twice. */
@@ -230,7 +231,7 @@ static void hardware_flops(const struct budget_input *in, struct model_flops *re
         replayed += count;
     }
     model_flops_per_token(in->model, (uint64_t)(piece_tokens(in) + 0.5), replayed, ret);
-    ret->hardware -= left_out;
+    ret->hardware -= left_out + (p->keep_attention ? ret->attention_again : 0);
     if (model_predicts(in->model) && p->recompute == RECOMPUTE_FULL)
         ret->hardware += replayed_predictions(in, ret);
     if (p->lora_rank > 0 || p->frozen != 0)

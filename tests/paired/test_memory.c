@@ -34,6 +34,8 @@ static const struct row rows[] = {
     { "tiny-moe", "--gpus 1 --seq 1K --micro-batch 4 --routing 80:4 --set moe=chunked --set "
                   "moe_chunks=3 --set wgrad_delay=0" },
     { "tiny-moe", "--gpus 2 --seq 1K --micro-batch 4 --set ep=2 --set recompute=full" },
+    { "tiny-moe", "--gpus 2 --seq 2K --micro-batch 2 --set cp=2 --set ep=2 --set recompute=full "
+                  "--set keep_attention=1" },
     { "tiny-moe", "--gpus 2 --seq 2K --micro-batch 2 --set cp=2 --set ep=1 --set recompute=full" },
     { "tiny-moe", "--gpus 2 --seq 1K --micro-batch 8 --set cp=2 --set ep=2 --routing natural --set "
                   "recompute=full" },
@@ -79,6 +81,8 @@ static const struct row rows[] = {
       "--gpus 4 --seq 512 --micro-batch 4 --set ep=4 --routing natural --set recompute=none" },
     { "tiny-shared-moe", "--gpus 4 --seq 512 --micro-batch 4 --set ep=4 --set recompute=full --set "
                          "recompute_layers=1" },
+    { "tiny-shared-moe", "--gpus 2 --seq 512 --micro-batch 4 --set ep=2 --set recompute=full --set "
+                         "recompute_layers=2 --set keep_attention=1 --routing natural" },
     { "tiny-shared-moe", "--gpus 4 --seq 512 --micro-batch 2 --set sharding=zero1 --set ep=4 --set "
                          "cp=2 --set recompute=full" },
     { "tiny-shared-moe",

@@ -39,7 +39,7 @@ struct draw {
     int world, seq, micro_batch, micro_batches, cp, fsdp, ep, e_fsdp;
     const char *sharding;
     bool narrow_gradients;
-    char recompute[64], loss[64], experts[80], rest[64];
+    char recompute[96], loss[64], experts[80], rest[64];
 };
 
 /* What is being drawn from, and where files go. */
@@ -66,14 +66,15 @@ static int divisor(struct bench *b, int of)
 static void draw_recompute(struct bench *b, struct draw *d)
 {
     int kind = below(b, 3);
+    const char *keeps = below(b, 2) ? " --set keep_attention=1" : "";
     if (kind == 0)
         (void)snprintf(d->recompute, sizeof d->recompute, "--set recompute=none");
     else if (kind == 1)
         (void)snprintf(d->recompute, sizeof d->recompute,
-                       "--set recompute=full --set recompute_layers=%d",
-                       below(b, d->model->layers + 1));
+                       "--set recompute=full --set recompute_layers=%d%s",
+                       below(b, d->model->layers + 1), keeps);
     else
-        (void)snprintf(d->recompute, sizeof d->recompute, "--set recompute=full");
+        (void)snprintf(d->recompute, sizeof d->recompute, "--set recompute=full%s", keeps);
 }
 
 static void draw_loss(struct bench *b, struct draw *d)

@@ -27,6 +27,23 @@ static struct held gather_keys(struct rank *s, uint64_t K, struct held *kr)
     return kv;
 }
 
+/* a3, a4 */
+static void attend(struct layer *y, const struct widths *w)
+{
+    struct rank *s = y->s;
+    struct kept *k = y->k;
+    struct held qr = working(y, 2 * s->T * w->Q), kr = working(y, 2 * s->T * w->K);
+    struct held kv = gather_keys(s, w->K, &kr);
+    struct context_held context = context_make(y, false);
+    k->o = attended(y, 2 * s->T * w->Q);
+    k->lse = attended(y, 4 * s->T * w->heads);
+    context_drop(y, &context);
+    drop(s, &qr);
+    drop(s, &kr);
+    drop(s, &kv);
+    unless_attended(y, &k->lse);
+}
+
 void attention_forward(struct layer *y)
 {
     struct rank *s = y->s;
@@ -40,25 +57,17 @@ void attention_forward(struct layer *y)
     drop(s, &adapter);
     drop(s, &n1);
     drop(s, &all);
-    struct held qr = working(y, 2 * T * w.Q), kr = working(y, 2 * T * w.K);
-    struct held kv = gather_keys(s, w.K, &kr);
-    struct context_held context = context_make(y, false);
-    k->o = keep(y, ITEM_LAYER_WORKING, 2 * T * w.Q);
-    k->lse = keep(y, ITEM_LAYER_WORKING, 4 * T * w.heads);
-    context_drop(y, &context);
-    drop(s, &qr);
-    drop(s, &kr);
-    drop(s, &kv);
-    unless_kept(y, &k->lse);
+    if (attends(y))
+        attend(y, &w);
     struct held og = { ITEM_LAYER_WORKING, 0 };
     if (gate)
         og = working(y, 2 * T * w.Q);
     unless_kept(y, &k->qkv);
     if (gate)
-        unless_kept(y, &k->o);
+        unless_attended(y, &k->o);
     mixer_output(y);
     drop(s, &og);
-    unless_kept(y, &k->o);
+    unless_attended(y, &k->o);
 }
 
 void attention_backward(struct layer *y)

@@ -9,6 +9,13 @@ bool is_recomputed(const struct rank *s, int local)
     return s->p->recompute == RECOMPUTE_FULL && (!counted || first < 0 || local < first);
 }
 
+enum mode forward_mode(const struct rank *s, int local)
+{
+    if (!is_recomputed(s, local))
+        return SAVE;
+    return s->p->keep_attention ? KEEP_ATTENTION : PLAIN;
+}
+
 uint64_t host_checkpoints(const struct rank *s)
 {
     uint64_t taken = s->p->sco_host_bytes / make_size(2 * s->N * s->H);

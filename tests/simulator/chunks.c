@@ -37,7 +37,7 @@ static void chunks_init(struct chunks *c, struct layer *y)
     if (!layer_trains(y, COMPONENT_EXPERTS))
         c->delay = 0;
     c->ep = exchanges(y->s);
-    c->mode = c->capped ? PLAIN : y->mode;
+    c->mode = c->capped || y->mode == KEEP_ATTENTION ? PLAIN : y->mode;
     c->again = c->capped || y->mode == REPLAY;
     c->W = (uint64_t)model_routed_width(y->s->m);
 }

@@ -325,6 +325,7 @@ static void draw_primitives(const struct draw *d, const struct model *m, const s
     p->recompute = chance(d, 3) ? RECOMPUTE_NONE : RECOMPUTE_FULL;
     if (p->recompute == RECOMPUTE_FULL && chance(d, 2) && !(d->features & DRAW_ALIKE))
         p->recompute_layers = pick(d, 0, m->layers);
+    p->keep_attention = p->recompute == RECOMPUTE_FULL && chance(d, 3);
     p->prefetch_units = pick(d, 0, 3);
     p->comm_streams = pick(d, 1, 2);
     p->attention_deterministic = m->mla.kv_rank == 0 && chance(d, 3);

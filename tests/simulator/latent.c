@@ -57,7 +57,7 @@ static struct held in_place(struct layer *y, uint64_t bytes)
 }
 
 /* p2, p3 */
-static struct held expand(struct layer *y, const struct widths *w)
+static void expand(struct layer *y, const struct widths *w)
 {
     struct rank *s = y->s;
     struct kept *k = y->k;
@@ -77,33 +77,40 @@ static struct held expand(struct layer *y, const struct widths *w)
     drop(s, &qn);
     drop(s, &ln);
     unless_kept(y, &k->query_latent);
-    return working(y, 2 * T * w->Q); /* qr, of p4 */
 }
 
-void latent_forward(struct layer *y)
+/* p4, p5 */
+static void attend(struct layer *y, const struct widths *w)
 {
     struct rank *s = y->s;
     struct kept *k = y->k;
-    struct widths w = widths_of(y);
     uint64_t T = s->T;
-    struct held qr = expand(y, &w), kr = in_place(y, 2 * T * w.K);
-    struct held mine = gathered(y, 2 * T * w.LR);
+    struct held qr = working(y, 2 * T * w->Q), kr = in_place(y, 2 * T * w->K);
+    struct held mine = gathered(y, 2 * T * w->LR);
     unless_kept(y, &k->q);
     unless_kept(y, &k->latent);
-    struct held all = gathered(y, 2 * s->A * w.LR);
+    struct held all = gathered(y, 2 * s->A * w->LR);
     drop(s, &mine);
-    struct held kv_block = gathered(y, 2 * s->A * w.block_expanded);
-    struct held k_block = gathered(y, 2 * s->A * w.block_key);
+    struct held kv_block = gathered(y, 2 * s->A * w->block_expanded);
+    struct held k_block = gathered(y, 2 * s->A * w->block_key);
     struct context_held context = context_make(y, false);
-    k->o = keep(y, ITEM_LAYER_WORKING, 2 * T * w.value);
-    k->lse = keep(y, ITEM_LAYER_WORKING, 4 * T * w.heads);
+    k->o = attended(y, 2 * T * w->value);
+    k->lse = attended(y, 4 * T * w->heads);
     context_drop(y, &context);
     struct held *gone[] = { &qr, &kr, &all, &kv_block, &k_block };
     drop_all(s, gone, sizeof gone / sizeof gone[0]);
     unless_kept(y, &k->kv);
-    unless_kept(y, &k->lse);
+    unless_attended(y, &k->lse);
+}
+
+void latent_forward(struct layer *y)
+{
+    struct widths w = widths_of(y);
+    expand(y, &w);
+    if (attends(y))
+        attend(y, &w);
     mixer_output(y);
-    unless_kept(y, &k->o);
+    unless_attended(y, &y->k->o);
 }
 
 /* What q5 makes for q6. */
@@ -184,8 +191,8 @@ static void project(struct layer *y, const struct widths *w)
     struct held qn = working(y, 2 * T * w->QL);
     k->q = keep(y, ITEM_LAYER_WORKING, 2 * T * w->Q);
     k->index_query = keep(y, ITEM_LAYER_WORKING, 2 * T * w->iq);
-    y->k->in = in_place(y, 2 * T * w->LR); /* latents, normed and turned */
-    y->k->b = gathered(y, 2 * T * w->LR);
+    y->k->in = in_place(y, attends(y) ? 2 * T * w->LR : 0); /* latents, normed and turned */
+    y->k->b = gathered(y, attends(y) ? 2 * T * w->LR : 0);
     adapter = input_adapter(y);
     drop(s, &adapter);
     drop(s, &qn);
@@ -199,7 +206,8 @@ static struct held choose(struct layer *y, const struct widths *w)
     struct rank *s = y->s;
     struct kept *k = y->k;
     uint64_t tile = s->T < 512 ? s->T : 512;
-    struct held all = gathered(y, 2 * s->A * w->LR), keys = all_keys(y, 2 * s->A * w->ik);
+    struct held all = gathered(y, attends(y) ? 2 * s->A * w->LR : 0);
+    struct held keys = all_keys(y, 2 * s->A * w->ik);
     drop(s, &k->b);
     struct held scores = { ITEM_LAYER_WORKING, 0 };
     if (y->mode != REPLAY && w->choices > 0)
@@ -214,6 +222,23 @@ static struct held choose(struct layer *y, const struct widths *w)
     return all;
 }
 
+/* x6, x7; `all`: the latents of all tokens. */
+static void attend_chosen(struct layer *y, const struct widths *w, struct held *all)
+{
+    struct rank *s = y->s;
+    struct kept *k = y->k;
+    struct held absorbed = working(y, 2 * s->T * w->absorbed);
+    unless_kept(y, &k->q);
+    struct context_held context = context_make(y, false);
+    k->o = attended(y, 2 * s->T * w->out); /* in latent space */
+    k->lse = attended(y, 4 * s->T * w->heads);
+    context_drop(y, &context);
+    drop(s, &k->in);
+    drop(s, all);
+    drop(s, &absorbed);
+    unless_attended(y, &k->lse);
+}
+
 void sparse_forward(struct layer *y)
 {
     struct rank *s = y->s;
@@ -221,18 +246,11 @@ void sparse_forward(struct layer *y)
     struct widths w = widths_of(y);
     uint64_t T = s->T;
     project(y, &w);
-    struct held all = choose(y, &w), absorbed = working(y, 2 * T * w.absorbed);
-    unless_kept(y, &k->q);
-    struct context_held context = context_make(y, false);
-    k->o = keep(y, ITEM_LAYER_WORKING, 2 * T * w.out); /* in latent space */
-    k->lse = keep(y, ITEM_LAYER_WORKING, 4 * T * w.heads);
-    context_drop(y, &context);
-    drop(s, &k->in);
-    drop(s, &all);
-    drop(s, &absorbed);
-    unless_kept(y, &k->lse);
+    struct held all = choose(y, &w);
+    if (attends(y))
+        attend_chosen(y, &w, &all);
     struct held o = working(y, 2 * T * w.value);
-    unless_kept(y, &k->o);
+    unless_attended(y, &k->o);
     mixer_output(y);
     drop(s, &o);
 }

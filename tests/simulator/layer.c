@@ -156,7 +156,12 @@ static bool is_chunked(const struct rank *s)
 void layer_forward(struct rank *s, struct pass *pass, int local, enum mode mode)
 {
     struct layer y = layer_of(s, pass, local, mode);
+    struct held o = y.k->o, lse = y.k->lse;
     memset(y.k, 0, sizeof *y.k);
+    if (!attends(&y)) {
+        y.k->o = o;
+        y.k->lse = lse;
+    }
     if (mixers_forward[y.mixer])
         mixers_forward[y.mixer](&y);
     switch (y.ffn) {

@@ -71,8 +71,25 @@ struct held keep(struct layer *y, enum item item, uint64_t bytes)
 
 void unless_kept(struct layer *y, struct held *t)
 {
+    if (y->mode == PLAIN || y->mode == KEEP_ATTENTION)
+        drop(y->s, t);
+}
+
+struct held attended(struct layer *y, uint64_t bytes)
+{
+    bool saved = y->mode == SAVE || y->mode == KEEP_ATTENTION;
+    return make(y->s, saved ? ITEM_LAYER_SAVED : ITEM_LAYER_WORKING, bytes);
+}
+
+void unless_attended(struct layer *y, struct held *t)
+{
     if (y->mode == PLAIN)
         drop(y->s, t);
+}
+
+bool attends(const struct layer *y)
+{
+    return y->mode != REPLAY || !y->s->p->keep_attention;
 }
 
 struct held whole_hidden(struct layer *y)

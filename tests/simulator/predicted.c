@@ -36,7 +36,7 @@ void predictions_forward(struct rank *s, struct pass *pass, int use)
             begin_use(s, use);
         join_forward(s, pass, k);
         make_extras(s, pass, local);
-        layer_forward(s, pass, local, is_recomputed(s, local) ? PLAIN : SAVE);
+        layer_forward(s, pass, local, forward_mode(s, local));
     }
 }
 

@@ -43,7 +43,8 @@ if [ "$gpus" -gt 1 ]; then
     try streams $moe --set comm_streams=2 --set prefetch_units=2
 fi
 try plain $moe --set recompute=none
-try recompute $moe --set recompute=full
+try recompute $moe --set recompute=full --set keep_attention=0
+try kept $moe --set recompute=full --set keep_attention=1
 try chunked $moe --set moe=chunked --set moe_chunks=3 --set wgrad_delay=1
 try bf16-grads $moe --set grad_dtype=bf16
 try full-loss $moe --set loss=full

@@ -82,6 +82,7 @@ class Step:
         dense, experts = self.layer_products()
         dense_again, experts_again = self.replay_products()
         attention = 2 * self.tokens * self.seq * self.q
+        again = 0 if self.primitives.get("keep_attention") else replays
         t, h, v = self.tokens, self.hidden, self.vocab
         yield "forward", {
             "dense": batches * n * dense, "experts": batches * n * experts, "attention": batches * n * attention,
@@ -91,7 +92,7 @@ class Step:
         yield "backward", {
             "dense": batches * (2 * n * dense + replays * dense_again),
             "experts": batches * (2 * n * experts + replays * experts_again),
-            "attention": batches * replays * attention, "attention backward": batches * n * 2.5 * attention,
+            "attention": batches * again * attention, "attention backward": batches * n * 2.5 * attention,
             "passes": batches * (n * self.backward_passes() + replays * self.replay_passes() + 6 * t * h),
         }
         yield "optimizer", {"passes": (2 * self.gradient + 26) * self.params}

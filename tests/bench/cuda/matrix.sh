@@ -26,9 +26,10 @@ oss="$oss --set model.moe.experts=32 --set model.top_k=4 --set model.moe.width=2
 vocab="--set model.vocab"
 plain="--set moe=plain"
 chunks="--set moe=chunked --set moe_chunks"
-full="--set recompute=full"
+full="--set recompute=full --set keep_attention=0"
 none="--set recompute=none"
 ordered="--set attention_deterministic=1"
+kept="--set recompute=full --set keep_attention=1"
 layers="--set model.layers"
 
 rows_of_one() {
@@ -53,6 +54,8 @@ rows_of_one() {
     row small1-128k-half $small $vocab=32768 $layers=2 --seq 128K $full --set recompute_layers=1 $plain
     row oss1-128k $oss $vocab=201088 $layers=1 --seq 128K --micro-batch 2 $full $plain
     row oss1-32k-none $oss $vocab=32768 $layers=1 --seq 32K --micro-batch 4 $none $plain
+    row moe1-64k-attention $moe $layers=4 --seq 64K $plain --set grad_dtype=bf16 $kept
+    row moe1-32k-chunks-attention $moe $layers=2 --seq 32K $chunks=2 $kept --set recompute_layers=1
     row moe1-16k-ordered $moe $layers=2 --seq 16K $full $plain $ordered
     row moe1-32k-ordered $moe $layers=1 --seq 32K $full $plain $ordered
     row dense1-16k-none $dense --seq 16K $none
@@ -77,6 +80,7 @@ rows_of_two() {
     row moe2-bf16 $moe $layers=6 --seq 32K $ep2 --set grad_dtype=bf16 $full
     row moe2-cp2 $moe $layers=6 --seq 64K $cp2=2 $full
     row moe2-cp2-128k $moe $layers=4 --seq 128K $cp2=2 $full $chunks=4
+    row moe2-cp2-attention $moe $layers=3 --seq 128K $cp2=2 $plain $kept
     row moe2-cp2-ordered $moe $layers=2 --seq 64K $cp2=2 $full $plain $ordered
     row moe2-micro4 $moe $layers=6 --seq 8K --global-batch 8 $ep2 $none
     row moe2-22layers $moe $layers=22 --seq 16K $ep2 $full
@@ -92,6 +96,7 @@ rows_of_two() {
     row small2-zero1-none $small $vocab=32768 $layers=4 --seq 32K $ep1 --set sharding=zero1 $none $chunks=2
     row small2-full-loss-cp2 $small $layers=2 --seq 64K $cp2=2 --set loss=full $full $plain
     row oss2-1layer-none $oss $vocab=201088 $layers=1 --seq 64K --micro-batch 2 $ep2 $none $plain
+    row dense2-32k-attention $dense --seq 32K $ep1 --set sharding=fsdp $kept
     row dense2-8k-ordered $dense $layers=14 --seq 8K --micro-batch 2 $ep1 $none --set sharding=fsdp $ordered
     row dense2-32k $dense --seq 32K $ep1 $full --set sharding=fsdp
     row dense2-32k-none $dense --seq 32K $ep1 $none --set sharding=zero1

@@ -16,13 +16,13 @@ enum { STEPS = 3 };
 struct form {
     const char *name;
     enum recompute recompute;
-    int recompute_layers;
+    int recompute_layers, keep_attention;
     enum loss loss;
     enum dtype logits, gradient;
     int strip;
 };
 
-#define PLAIN RECOMPUTE_FULL, RECOMPUTE_ALL_LAYERS
+#define PLAIN RECOMPUTE_FULL, RECOMPUTE_ALL_LAYERS, 0
 static const struct form usual = { "usual", PLAIN, LOSS_LINEAR_CE, DTYPE_FP32, DTYPE_FP32, 0 };
 
 /* Shared out over all ranks there are, experts too. */
@@ -49,6 +49,7 @@ static void run(const struct model *model, struct step_layout layout, const stru
     struct primitives *p = &plan->choices.primitives;
     p->recompute = form->recompute;
     p->recompute_layers = form->recompute_layers;
+    p->keep_attention = form->keep_attention;
     p->loss = form->loss;
     p->logits_dtype = form->logits;
     p->grad_dtype = form->gradient;
@@ -95,29 +96,46 @@ static bool same_bits(const struct step_run *got, const struct step_run *want)
     return got->dump.count == want->dump.count;
 }
 
+/* What attention made in one layer: outputs in bf16, log-sum-exps in fp32, each rounded up to 256
+ * bytes. */
+static uint64_t attention_bytes(const struct model *model)
+{
+    uint64_t heads = (uint64_t)model->gqa.heads, tokens = SEQ_TOKENS;
+    uint64_t outputs = 2 * tokens * heads * (uint64_t)model->gqa.head_dim;
+    uint64_t sums = 4 * tokens * heads;
+    return (outputs + 255) / 256 * 256 + (sums + 255) / 256 * 256;
+}
+
 static void compare_recompute(const struct model *model, bool experts)
 {
-    static const struct form others[] = {
-        { "none", RECOMPUTE_NONE, RECOMPUTE_ALL_LAYERS, LOSS_LINEAR_CE, DTYPE_FP32, DTYPE_FP32, 0 },
-        { "first layer", RECOMPUTE_FULL, 1, LOSS_LINEAR_CE, DTYPE_FP32, DTYPE_FP32, 0 },
-        { "no layer", RECOMPUTE_FULL, 0, LOSS_LINEAR_CE, DTYPE_FP32, DTYPE_FP32, 0 },
+    enum { NONE, FIRST, NO_LAYER, KEEPING, FIRST_KEEPING, OTHERS };
+#define LAST LOSS_LINEAR_CE, DTYPE_FP32, DTYPE_FP32, 0
+    static const struct form others[OTHERS] = {
+        [NONE] = { "none", RECOMPUTE_NONE, RECOMPUTE_ALL_LAYERS, 0, LAST },
+        [FIRST] = { "first layer", RECOMPUTE_FULL, 1, 0, LAST },
+        [NO_LAYER] = { "no layer", RECOMPUTE_FULL, 0, 0, LAST },
+        [KEEPING] = { "all but attention", RECOMPUTE_FULL, RECOMPUTE_ALL_LAYERS, 1, LAST },
+        [FIRST_KEEPING] = { "first layer but its attention", RECOMPUTE_FULL, 1, 1, LAST },
     };
+#undef LAST
     const struct step_layout layout = shared(SHARDING_FSDP, experts);
     struct step_run all, other;
-    uint64_t saved[3];
+    uint64_t saved[OTHERS], kept = attention_bytes(model);
 
     run(model, layout, &usual, step_fabric, &all);
     assert_int_equal(all.memory.item_max[ITEM_LAYER_SAVED], 0);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < OTHERS; i++) {
         run(model, layout, &others[i], step_fabric, &other);
         saved[i] = other.memory.item_max[ITEM_LAYER_SAVED];
         if (step_fabric->rank == 0 && !same_bits(&other, &all))
             fail_msg("recompute of %s differs", others[i].name);
         dump_done(&other.dump);
     }
-    assert_int_equal(saved[0], saved[2]);
+    assert_int_equal(saved[NONE], saved[NO_LAYER]);
     if (!experts) /* both layers hold the same */
-        assert_int_equal(saved[0], 2 * saved[1]);
+        assert_int_equal(saved[NONE], 2 * saved[FIRST]);
+    assert_int_equal(saved[KEEPING], 2 * kept);
+    assert_int_equal(saved[FIRST_KEEPING], saved[FIRST] + kept);
     dump_done(&all.dump);
 }
 

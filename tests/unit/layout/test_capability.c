@@ -64,6 +64,7 @@ static const struct {
     { "cp", "4" },
     { "context", "allgather_kv" },
     { "attention_deterministic", "1" },
+    { "keep_attention", "1" },
     { "lora_targets", "attention" },
 };
 

@@ -154,6 +154,7 @@ static void check_digest(enum exchange exchange)
         "rl",
         "reference_weights",
         "packing",
+        "keep_attention",
     };
     char want[20];
     struct plan *plan = calloc(1, sizeof *plan);

@@ -63,6 +63,7 @@ static void random_layout(uint64_t *seed, int vocab, struct choices *c)
     p->prefetch_units = pick(seed, 0, 3);
     p->comm_streams = pick(seed, 1, 2);
     p->attention_deterministic = pick(seed, 0, 1);
+    p->keep_attention = pick(seed, 0, 1);
 }
 
 /* received, chunks: one entry a layer; chunks may be NULL. */

@@ -99,6 +99,7 @@ static void draw_primitives(uint64_t *seed, struct primitives *p)
     p->logits_dtype = (enum dtype)pick(seed, 0, 1);
     p->recompute = pick(seed, 0, 1) ? RECOMPUTE_FULL : RECOMPUTE_NONE;
     p->recompute_layers = pick(seed, -1, 4);
+    p->keep_attention = p->recompute == RECOMPUTE_FULL && pick(seed, 0, 2) == 0;
     p->loss = (enum loss)pick(seed, 0, 2);
     p->vocab_group = 2;
     p->vocab_strip = pick(seed, 0, 1) ? 100 : 0;
@@ -147,6 +148,8 @@ static void draw_layout(uint64_t *seed, struct choices *c)
     l->micro_batch = pick(seed, 1, 2);
     l->micro_batches = pick(seed, 1, 6);
     l->vpp = l->pp > 1 && pick(seed, 0, 2) == 0 ? 2 : 1;
+    if (l->vpp > 1) /* they come in groups of pp */
+        l->micro_batches *= l->pp;
     layout_split_layers(l, s.model.layers);
     if (l->pp > 1 && l->stage_layers[0] > 1 && pick(seed, 0, 1)) {
         l->stage_layers[0]--;

@@ -46,7 +46,7 @@ static uint64_t widths_kept(const struct residency_table *table,
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < table->count; i++)
-        if (table->rows[i].kept && residency_row_applies(&table->rows[i], shape))
+        if (table->rows[i].stays && residency_row_applies(&table->rows[i], shape))
             bytes += residency_row_bytes(&table->rows[i], shape);
     return bytes;
 }
