@@ -1,6 +1,7 @@
 /* Parts of a step's time by hand, from the shapes of published configurations and the tables of
  * ARCHITECTURE.md alone: a layer of DeepSeek-V3, one of GLM-5.2, gathers of experts, a step with
- * prediction layers. Every number is worked out in the comment above it. */
+ * prediction layers, and what else moves bytes. Every number is worked out in the comment above it.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -531,6 +532,120 @@ static void circulating_heads(void **state)
                 "s");
 }
 
+/* Contexts of GLM-5.2 on four ranks, 1,024 tokens each. Ulysses exchanges absorbed queries of 64 x
+ * 576 and outputs of 64 x 512, keys of 576 and values of 512 for each rank, three quarters of it;
+ * the 2,048 choices of 4,096 tokens, int32, are gathered in each pass. Index keys, 128 of every
+ * token: gathered forward and backward, and their fp32 gradients brought home. */
+static void sparse_contexts(void **state)
+{
+    double split = 2.0 * 1024 * (64 * 576 + 64 * 512 + 4 * (576 + 512)) * 3 / 4 / 1e11;
+    double chosen = 4.0 * 4096 * 2048 * 3 / 4 / 1e11;
+    double index = (2.0 + 2 + 4) * 4096 * 128 * 3 / 4 / 1e11;
+    double latents = 2.0 * 4096 * 576 * 3 / 4 / 1e11;
+    (void)state;
+    glm(RECOMPUTE_NONE);
+    s.choices.layout.cp = 4;
+    s.choices.primitives.context = CONTEXT_ULYSSES;
+    check(TIME_EXPOSED_CONTEXT, 4096, 3 * split + 2 * chosen + index);
+    s.choices.primitives.recompute = RECOMPUTE_FULL;
+    check(TIME_EXPOSED_CONTEXT, 4096, 4 * split + 3 * chosen + index);
+    /* latents gathered in each pass, and fp32 gradients of them, twice the bytes, scattered */
+    s.choices.primitives.context = CONTEXT_ALLGATHER_KV;
+    check(TIME_EXPOSED_CONTEXT, 4096, (1 + 1 + 1 + 2) * latents + index);
+}
+
+/* A delta net of 8 value heads of 16 x 16 and 4 key heads on two ranks of 128 tokens. States and
+ * what carries them on, 2,048 fp32 each, go to the next rank; the halo is 4 tokens of 2 x 64 + 128
+ * channels; hidden states are brought into order and back, half of them. Backward twice. Split by
+ * heads: 256 channels, decay and beta of 8 heads, and 128 outputs, half of it. */
+static void recurrent_contexts(void **state)
+{
+    double reorder = 2 * 2.0 * 128 * 64 / 2 / 1e11;
+    (void)state;
+    machine();
+    s.model.gdn = (struct gdn){ 4, 8, 16, 16, 4 };
+    memset(s.model.layer_mixer, MIXER_GDN, sizeof s.model.layer_mixer);
+    s.choices.layout.cp = 2;
+    s.choices.primitives.recompute = RECOMPUTE_NONE;
+    s.choices.primitives.linear_context = LINEAR_CONTEXT_STATE_PASS;
+    check(TIME_EXPOSED_CONTEXT, 256,
+          3 * (4 * (2048.0 + 2048) / 1e11 + 2 * 4 * 256.0 / 1e11 + reorder));
+    s.choices.primitives.linear_context = LINEAR_CONTEXT_HEAD_SPLIT;
+    check(TIME_EXPOSED_CONTEXT, 256, 3 * 2.0 * 128 * (256 + 16 + 128) / 2 / 1e11);
+}
+
+/* zero2 on one stage: full gradients of a micro-batch are zeroed, reduced and added as under fsdp,
+ * 7 B an element; at the end bf16 weights are gathered. Bytes a token of the embedding: a row read
+ * and written, 4 x 64; of its gradient (2 + 8) x 64. */
+static void whole_weights_split_gradients(void **state)
+{
+    double elements = 2 * 30976.0 + 64000 + 64256;
+    (void)state;
+    predicting();
+    s.model.mtp_trained = false;
+    s.choices.layout.pp = s.choices.layout.micro_batches = 1;
+    s.choices.primitives.sharding = SHARDING_ZERO2;
+    compute(256);
+    assert_near(item(TIME_ELEMENTWISE),
+                (256 * (2 * (1984.0 + 4032) + 14 * 64) + 7 * elements) / 1e12, 1e-9, "s");
+    assert_near(item(TIME_EXPOSED_GATHER), 4 * elements * 3 / 4 / 1e11, 1e-9, "s");
+    assert_near(item(TIME_REDUCE), 2 * elements * 3 / 4 / 1e11, 1e-9, "s");
+}
+
+/* The host takes one of two inputs, 32,768 B at 1e10 each way, beside a layer's forward and
+ * backward. */
+static void half_of_the_inputs_on_the_host(void **state)
+{
+    double forward = 256 * (2 * 30720 + 4.0 * 128 * 64) / 1e14 + 256 * 1984 / 1e12;
+    double backward = 256 * (4 * 30720 + 2.5 * 4 * 128 * 64) / 1e14 + 256 * 4032 / 1e12;
+    double sent = 32768 / 1e10;
+    (void)state;
+    machine();
+    s.choices.primitives.recompute = RECOMPUTE_NONE;
+    s.choices.primitives.offload = OFFLOAD_CHECKPOINTS;
+    s.hardware.host_link_bytes_per_second = 1e10;
+    s.choices.primitives.sco_host_bytes = 32768;
+    compute(256);
+    assert_near(item(TIME_EXPOSED_OFFLOAD), 2 * 0.5 * (2 * sent - forward - backward), 1e-9, "s");
+    s.choices.primitives.sco_host_bytes = 65536;
+    compute(256);
+    assert_near(item(TIME_EXPOSED_OFFLOAD), 2 * (2 * sent - forward - backward), 1e-9, "s");
+}
+
+/* A pass for log-probabilities gathers embedding, layers and head once. */
+static void passes_without_gradients(void **state)
+{
+    (void)state;
+    machine();
+    s.choices.primitives.rl = RL_OLD;
+    s.choices.primitives.prefetch_units = 0;
+    compute(256);
+    double alone = item(TIME_LOGPROBS);
+    s.choices.layout.fsdp = s.choices.layout.e_fsdp = 4;
+    compute(256);
+    assert_near(item(TIME_LOGPROBS) - alone, 2 * (64000 + 2 * 30976.0 + 64256) * 3 / 4 / 1e11, 1e-9,
+                "s");
+}
+
+/* A tower that is trained is updated with the rest, 34 B an element; of a frozen one nothing. */
+static void towers_are_updated(void **state)
+{
+    static struct diag_list errors;
+    (void)state;
+    machine();
+    assert_int_equal(model_load("qwen3-vl-4b", &s.model, &errors), 0);
+    compute(4096);
+    double text = item(TIME_OPTIMIZER);
+    s.model.vision_frozen = true;
+    compute(4096);
+    assert_near(item(TIME_OPTIMIZER), text, 1e-12, "s");
+    s.model.vision_frozen = false;
+    s.model.vision_trained = true;
+    compute(4096);
+    double tower = (double)s.sizes.counts.by_component[COMPONENT_VISION];
+    assert_near(item(TIME_OPTIMIZER) - text, 34 * tower / 1e12, 1e-5, "s");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -555,6 +670,12 @@ int main(void)
         cmocka_unit_test(split_products),
         cmocka_unit_test(split_experts),
         cmocka_unit_test(circulating_heads),
+        cmocka_unit_test(sparse_contexts),
+        cmocka_unit_test(recurrent_contexts),
+        cmocka_unit_test(whole_weights_split_gradients),
+        cmocka_unit_test(half_of_the_inputs_on_the_host),
+        cmocka_unit_test(passes_without_gradients),
+        cmocka_unit_test(towers_are_updated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
