@@ -319,15 +319,21 @@ static int check_residents(struct arena *arena, struct diag_list *reterr)
     return 0;
 }
 
-/* FNV-1a over the numbers, a byte at a time: http://www.isthe.com/chongo/tech/comp/fnv/ */
+/* FNV-1a over a number, a byte at a time, the lowest first:
+ * http://www.isthe.com/chongo/tech/comp/fnv/ */
+static uint64_t hash_number(uint64_t hash, uint64_t number)
+{
+    for (int shift = 0; shift < 64; shift += 8)
+        hash = (hash ^ (number >> shift & 0xff)) * UINT64_C(1099511628211);
+    return hash;
+}
+
 uint64_t arena_fingerprint(const struct arena *arena)
 {
     uint64_t hash = UINT64_C(14695981039346656037);
     for (uint32_t i = 0; i < arena->count; i++) {
-        const uint64_t of_take[] = { arena->takes[i].offset, arena->takes[i].capacity };
-        const unsigned char *bytes = (const unsigned char *)of_take;
-        for (size_t at = 0; at < sizeof of_take; at++)
-            hash = (hash ^ bytes[at]) * UINT64_C(1099511628211);
+        hash = hash_number(hash, arena->takes[i].offset);
+        hash = hash_number(hash, arena->takes[i].capacity);
     }
     return hash;
 }

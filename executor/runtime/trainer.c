@@ -210,13 +210,13 @@ static int check_places(struct trainer *t)
     int count = group_info(members)->count;
     int64_t *values = calloc(2 * (size_t)count, sizeof *values);
     int64_t mine = (int64_t)(arena_fingerprint(t->work.arena) >> 1);
-    int failed = values ? 0 : no_memory(t);
+    if (!values)
+        return no_memory(t);
 
-    for (int i = 0; i < count && values; i++)
+    for (int i = 0; i < count; i++)
         values[i] = mine;
-    if (values)
-        failed = t->mesh.fabric->ops->exchange_counts(members, values, values + count, 1,
-                                                      t->work.errors);
+    int failed =
+        t->mesh.fabric->ops->exchange_counts(members, values, values + count, 1, t->work.errors);
     for (int i = 0; i < count && !failed; i++)
         if (values[count + i] != mine) {
             diag_error(t->work.errors, (struct pos){ 0 },

@@ -80,15 +80,13 @@ void phase_format(const struct phase *phase, char *ret, size_t size)
 {
     const char *kind = phase_kind_names[phase->kind];
     bool in_layers = phase->kind == PHASE_FORWARD || phase->kind == PHASE_BACKWARD;
-    if (in_layers && phase->layer >= 0)
+    bool in_loss = phase->kind == PHASE_LOSS; /* with a layer: of a prediction layer */
+    if ((in_layers || in_loss) && phase->layer >= 0)
         (void)snprintf(ret, size, "%s of layer %d, micro-batch %d", kind, phase->layer,
                        phase->micro_batch);
     else if (in_layers)
         (void)snprintf(ret, size, "%s of the embedding, micro-batch %d", kind, phase->micro_batch);
-    else if (phase->kind == PHASE_LOSS && phase->layer >= 0) /* of a prediction layer */
-        (void)snprintf(ret, size, "%s of layer %d, micro-batch %d", kind, phase->layer,
-                       phase->micro_batch);
-    else if (phase->kind == PHASE_LOSS)
+    else if (in_loss)
         (void)snprintf(ret, size, "%s, micro-batch %d", kind, phase->micro_batch);
     else
         (void)snprintf(ret, size, "%s", kind);

@@ -105,7 +105,7 @@ static long peak_kib(void)
         if (strncmp(line, "VmHWM:", 6) == 0)
             ret = strtol(line + 6, NULL, 10);
     if (file)
-        fclose(file);
+        (void)fclose(file);
     return ret;
 }
 
@@ -115,8 +115,8 @@ static void reset_peak(void)
     FILE *file = fopen("/proc/self/clear_refs", "w");
     if (!file)
         return;
-    fputs("5", file);
-    fclose(file);
+    (void)fputs("5", file);
+    (void)fclose(file);
 }
 
 static double search(struct subject *s, const struct search_options *options, uint64_t *ret_judged,

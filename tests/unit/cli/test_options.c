@@ -3,6 +3,7 @@
 #include "planner/cli/options.h"
 
 #include "base/layout/capability.h"
+#include "base/text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -219,9 +220,9 @@ static void long_lists_are_refused(void **state)
         char recipe[2200] = "set: {stage_layers: [1", directory[64];
         struct parsed p;
         size_t used = strlen(recipe);
-        for (int i = 1; i < entries; i++, used += 2)
-            memcpy(recipe + used, ",1", 2);
-        memcpy(recipe + used, "]}\n", sizeof "]}\n");
+        for (int i = 1; i < entries; i++)
+            text_append(recipe, sizeof recipe, &used, ",1");
+        text_append(recipe, sizeof recipe, &used, "]}\n");
         parse_recipe("plan", recipe, "", directory, &p);
         assert_int_equal(p.list.errors, entries > 1024);
         if (entries > 1024)

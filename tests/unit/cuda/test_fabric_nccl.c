@@ -42,7 +42,7 @@ static void free_device(void *memory)
 
 static float *values(int count, int first)
 {
-    float *ret = calloc((size_t)count, sizeof *ret);
+    float *ret = calloc(count > 0 ? (size_t)count : 1, sizeof *ret);
     assert_non_null(ret);
     for (int i = 0; i < count; i++)
         ret[i] = value_of(fabric->rank, first + i);
@@ -51,7 +51,7 @@ static float *values(int count, int first)
 
 static float *download(const void *from, int count)
 {
-    float *ret = calloc((size_t)count, sizeof *ret);
+    float *ret = calloc(count > 0 ? (size_t)count : 1, sizeof *ret);
     assert_non_null(ret);
     assert_int_equal(cuda->ops->download(cuda, STREAM_COMPUTE, ret, from,
                                          (uint64_t)count * sizeof *ret, &errors),
@@ -212,12 +212,13 @@ static void blocks(void **state)
     struct group *g = open_all();
     int world = fabric->world, count = BLOCKS * world * BLOCK, places[BLOCKS * 8];
     float *mine = values(BLOCKS * BLOCK, 0);
-    void *part = device(mine, BLOCKS * BLOCK * sizeof *mine);
+    void *part = device(mine, sizeof *mine * BLOCKS * BLOCK);
     void *whole = device(NULL, (size_t)count * sizeof *mine);
 
     for (int r = 0; r < world; r++) {
-        places[BLOCKS * r] = r;
-        places[BLOCKS * r + 1] = 2 * world - 1 - r;
+        size_t at = (size_t)r * BLOCKS;
+        places[at] = r;
+        places[at + 1] = 2 * world - 1 - r;
     }
     assert_int_equal(
         fabric->ops->gather_blocks(g, part, whole, BLOCK * sizeof *mine, BLOCKS, places, &errors),

@@ -323,7 +323,8 @@ static void send_all(const struct plan *plan, int layer, int batch, struct rows 
     for (int rank = 0; rank < WORLD; rank++) {
         int c = rank % CP, data = rank / CP, row = 0;
         for (int s = 0; s < MICRO_BATCH; s++) {
-            uint64_t sequence = (uint64_t)((batch * DP + data) * MICRO_BATCH + s);
+            uint64_t first = ((uint64_t)batch * DP + (uint64_t)data) * MICRO_BATCH;
+            uint64_t sequence = first + (uint64_t)s;
             send_piece(plan, layer, rank, sequence * SEQ, c, &row, ret);
             send_piece(plan, layer, rank, sequence * SEQ, 2 * CP - 1 - c, &row, ret);
         }

@@ -188,7 +188,7 @@ static void a_padded_vocabulary_by_hand(void **state)
     (void)state;
     assert_true(layout_padded_vocab(151936, 4) == 151936); /* 37,984 a rank */
     assert_true(layout_padded_vocab(151669, 1) == 151669);
-    assert_true(layout_padded_vocab(151669, 4) == 297 * 512); /* 296 x 512 = 151,552 */
+    assert_true(layout_padded_vocab(151669, 4) == UINT64_C(297) * 512); /* 296 x 512 = 151,552 */
 }
 
 static void local_tokens_by_hand(void **state)

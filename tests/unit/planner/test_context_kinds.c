@@ -82,8 +82,9 @@ static void blocks_in_order(void **state)
                      12 * 1024 * 4096 + 4 * 1024 * 64);
     assert_int_equal(block_workspace(1, CONTEXT_NONE, 64, 37),
                      12 * 37 * 40 + 4 * 37 * 64 + 8 * 37 * 64);
-    assert_int_equal(block_workspace(1, CONTEXT_NONE, 256, 3000),
-                     UINT64_C(12) * 2048 * 3000 + 4 * 2048 * 256 + 8 * 3000 * 256);
+    assert_int_equal(block_workspace(1, CONTEXT_NONE, 256, 3000), UINT64_C(12) * 2048 * 3000 +
+                                                                      UINT64_C(4) * 2048 * 256 +
+                                                                      UINT64_C(8) * 3000 * 256);
 }
 
 /* Absorbed queries of 4 x 20 and outputs of 4 x 16; one key head of 20 whose values are its first
@@ -93,7 +94,7 @@ static void absorbed(void **state)
     (void)state;
     const uint64_t T = 256, qkv = 2 * T * (80 + 2 * (20 + 16)), o = 2 * T * 64;
     struct context_bytes b = bytes_of(MIXER_DSA, CONTEXT_ULYSSES, LINEAR_CONTEXT_NONE);
-    const uint64_t chosen = 4 * 2 * T * 32;
+    const uint64_t chosen = T * 4 * 2 * 32;
     assert_bytes(&b, qkv + o + chosen, 2 * qkv + 2 * o + chosen);
     assert_int_equal(b.workspace, 0);
     b = bytes_of(MIXER_DSA_SHARED, CONTEXT_ALLGATHER_KV, LINEAR_CONTEXT_NONE);
