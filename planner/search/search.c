@@ -2,6 +2,7 @@
 #include "planner/search/search.h"
 
 #include "planner/search/family.h"
+#include "planner/search/units.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -14,17 +15,12 @@ const char *const objective_names[OBJECTIVE_COUNT + 1] = { "throughput", "headro
 
 enum { THREADS_MAX = 16 };
 
-struct units {
-    size_t count, room;
-    struct degrees *items;
-    bool failed; /* no memory */
-};
-
 struct search {
     struct space space;
     struct units units;
+    uint64_t unit_count;
+    pthread_mutex_t lock; /* of units */
     struct shared_search shared;
-    _Atomic size_t next;
     int workers;
     struct worker worker[THREADS_MAX];
     struct found fastest, smallest;
@@ -41,65 +37,43 @@ static double now_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static void add_unit(struct units *units, const struct degrees *degrees)
-{
-    if (units->count == units->room) {
-        size_t room = units->room ? 2 * units->room : 256;
-        struct degrees *items = realloc(units->items, room * sizeof *items);
-        units->failed = units->failed || !items;
-        if (!items)
-            return;
-        units->items = items;
-        units->room = room;
-    }
-    units->items[units->count++] = *degrees;
-}
-
-/* The degrees one after another, outermost first. */
-static void add_units(struct search *search, enum degree degree, struct degrees *degrees)
-{
-    int values[SPACE_MAX_DIVISORS];
-    int count = space_degree_values(&search->space, degree, degrees, values);
-    int *const places[] = { &degrees->tp, &degrees->pp, &degrees->cp, &degrees->ep, &degrees->etp };
-
-    for (int i = 0; i < count; i++) {
-        *places[degree] = values[i];
-        if (degree == DEGREE_ETP)
-            add_unit(&search->units, degrees);
-        else
-            add_units(search, (enum degree)(degree + 1), degrees);
-    }
-}
-
 struct job {
     struct search *search;
     int index;
     const struct search_options *options; /* of the caller's thread only: it tells of progress */
 };
 
+static bool take_unit(struct search *search, struct degrees *ret, uint64_t *ret_unit)
+{
+    (void)pthread_mutex_lock(&search->lock);
+    bool taken = units_next(&search->units, ret, ret_unit);
+    (void)pthread_mutex_unlock(&search->lock);
+    return taken;
+}
+
 /* Takes units until there are none. */
 static void *work(void *context)
 {
     struct job *job = context;
     struct search *search = job->search;
-    for (;;) {
-        size_t unit = atomic_fetch_add(&search->next, 1);
-        if (unit >= search->units.count)
-            return NULL;
-        worker_search(&search->worker[job->index], unit, &search->units.items[unit]);
+    struct degrees degrees;
+    uint64_t unit;
+    while (take_unit(search, &degrees, &unit)) {
+        worker_search(&search->worker[job->index], unit, &degrees);
         if (job->options && job->options->progress)
             job->options->progress(job->options->context,
-                                   (double)unit / (double)search->units.count);
+                                   (double)unit / (double)search->unit_count);
     }
+    return NULL;
 }
 
-static int thread_count(const struct search_options *options, size_t units)
+static int thread_count(const struct search_options *options, uint64_t units)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     long threads = options->threads > 0 ? options->threads : cores;
     if (threads > THREADS_MAX)
         threads = THREADS_MAX;
-    if ((size_t)threads > units)
+    if ((uint64_t)threads > units)
         threads = (long)units;
     return threads > 1 ? (int)threads : 1;
 }
@@ -111,7 +85,7 @@ static void run_workers(struct search *search, const struct search_options *opti
     struct job jobs[THREADS_MAX];
     bool started[THREADS_MAX] = { false };
 
-    atomic_store(&search->next, 0);
+    units_init(&search->space, &search->units);
     for (int i = 1; i < search->workers; i++) {
         jobs[i] = (struct job){ search, i, NULL };
         started[i] = pthread_create(&threads[i], NULL, work, &jobs[i]) == 0;
@@ -121,6 +95,15 @@ static void run_workers(struct search *search, const struct search_options *opti
     for (int i = 1; i < search->workers; i++)
         if (started[i])
             (void)pthread_join(threads[i], NULL);
+}
+
+static void probe_units(struct search *search)
+{
+    struct degrees degrees;
+    uint64_t unit;
+    units_init(&search->space, &search->units);
+    while (units_next(&search->units, &degrees, &unit))
+        worker_probe(&search->worker[0], unit, &degrees);
 }
 
 /* The whole space once; what the workers found before is forgotten. ret: what they find on each
@@ -135,8 +118,7 @@ static void run_steps(struct search *search, const struct search_options *option
         worker->layouts = worker->legal = 0;
     }
     if (shared->goal == GOAL_SMALLEST && !shared->skip_nothing)
-        for (size_t unit = 0; unit < search->units.count; unit++)
-            worker_probe(&search->worker[0], unit, &search->units.items[unit]);
+        probe_units(search);
     run_workers(search, options);
     for (int i = 0; i < search->workers; i++)
         for (int step = 0; step < shared->step_count; step++)
@@ -253,15 +235,13 @@ static void collect(const struct search *search, const struct search_options *op
 static int search_init(struct search *search, const struct question *q,
                        const struct search_options *options)
 {
-    struct degrees degrees;
+    if (pthread_mutex_init(&search->lock, NULL))
+        return -1;
     space_init(&search->space, q);
     space_open(&search->space, options->everything);
     search->shared.skip_nothing = options->skip_nothing;
-    degrees = space_fixed_degrees(&search->space);
-    add_units(search, DEGREE_TP, &degrees);
-    if (search->units.failed)
-        return -1;
-    search->workers = thread_count(options, search->units.count);
+    search->unit_count = units_count(&search->space);
+    search->workers = thread_count(options, search->unit_count);
     for (int i = 0; i < search->workers; i++)
         if (worker_init(&search->worker[i], &search->space, &search->shared))
             return -1;
@@ -272,7 +252,7 @@ static void search_done(struct search *search)
 {
     for (int i = 0; i < search->workers; i++)
         worker_done(&search->worker[i]);
-    free(search->units.items);
+    (void)pthread_mutex_destroy(&search->lock);
     free(search);
 }
 
