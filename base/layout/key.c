@@ -112,6 +112,9 @@ const struct choice_key choice_keys[] = {
     YOUNGER_NAMED(frozen, KEY_FLAGS, component_names, FREEZABLE_COMPONENTS,
                   "components whose weights are held and not trained: none, or names separated by "
                   "commas"),
+    YOUNGER(
+        keep_attention, KEY_INT, 0, 1,
+        "1: recomputed layers keep attention's outputs, and their replay does not attend again"),
 };
 const size_t choice_key_count = sizeof choice_keys / sizeof *choice_keys;
 _Static_assert(sizeof choice_keys / sizeof *choice_keys <= CHOICE_KEYS_MAX, "one bit a key");

@@ -287,6 +287,37 @@ int legality_selective_recompute(const struct legality_input *in, struct diag_li
     return 1;
 }
 
+static bool attends(const struct model *m)
+{
+    for (int i = 0; i < m->layers; i++)
+        if (mixer_is_softmax((enum mixer)m->layer_mixer[i]))
+            return true;
+    return false;
+}
+
+int legality_keep_attention(const struct legality_input *in, struct diag_list *reterr)
+{
+    const struct primitives *p = &in->choices->primitives;
+    bool recomputes = p->recompute == RECOMPUTE_FULL, softmax = attends(in->model);
+
+    if (!p->keep_attention || (recomputes && softmax))
+        return 0;
+    if (!reterr)
+        return 1;
+    if (softmax)
+        diag_warning(reterr, choice_pos(in->fixed, "keep_attention"),
+                     "keep_attention=1 has no effect with recompute=%s: every layer keeps what "
+                     "attention made",
+                     recompute_names[p->recompute]);
+    else
+        diag_warning(reterr, choice_pos(in->fixed, "keep_attention"),
+                     "keep_attention=1 has no effect: no layer of %s attends to keys",
+                     in->model->name);
+    diag_hint(reterr,
+              softmax ? "recompute=full, or leave keep_attention out" : "leave keep_attention out");
+    return 1;
+}
+
 int legality_vocab_group(const struct legality_input *in, struct diag_list *reterr)
 {
     const struct primitives *p = &in->choices->primitives;

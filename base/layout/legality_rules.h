@@ -26,7 +26,7 @@ legality_check_function legality_sequence, legality_context, legality_linear_con
     legality_wgrad_delay, legality_recompute_layers, legality_vocab_group, legality_vocab_strip,
     legality_offload, legality_offload_idle, legality_units_idle, legality_exchange, legality_loss_tile,
     legality_latent_block, legality_attention_order, legality_ulysses_repeat,
-    legality_selective_recompute;
+    legality_selective_recompute, legality_keep_attention;
 
 /* legality_trained.c: what is trained, and by what */
 legality_check_function legality_optimizer, legality_lora, legality_lora_idle, legality_frozen;

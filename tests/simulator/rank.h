@@ -101,7 +101,8 @@ struct rank {
     uint64_t alive, most_alive, on_host;
 };
 
-enum mode { PLAIN, SAVE, REPLAY };
+/* A forward that keeps nothing, what attention made, or all that stays; a replay. */
+enum mode { PLAIN, KEEP_ATTENTION, SAVE, REPLAY };
 
 /* One layer at work. */
 struct layer {
@@ -144,7 +145,11 @@ void enter(struct rank *s, enum sim_phase_kind kind, int micro_batch, int layer)
 void end_phase(struct rank *s);
 struct held working(struct layer *y, uint64_t bytes);
 struct held keep(struct layer *y, enum item item, uint64_t bytes);
-void unless_kept(struct layer *y, struct held *t); /* releases it where nothing is kept */
+void unless_kept(struct layer *y, struct held *t); /* releases it where it does not stay */
+/* The same of what attention makes; a replay that finds it there does not attend. */
+struct held attended(struct layer *y, uint64_t bytes);
+void unless_attended(struct layer *y, struct held *t);
+bool attends(const struct layer *y);
 /* [T, H] when tensor parallelism gathers or sums; none otherwise. */
 struct held whole_hidden(struct layer *y);
 
@@ -189,6 +194,7 @@ void make_checkpoint(struct rank *s);
 void make_extras(struct rank *s, struct pass *pass, int local);
 void drop_checkpoint(struct rank *s, struct pass *pass, int local);
 bool is_recomputed(const struct rank *s, int local);
+enum mode forward_mode(const struct rank *s, int local);
 
 /* loss.c */
 /* The head's gradients, with the embedding's where they are tied: none where shards travel. */

@@ -74,7 +74,7 @@ static int forward_layers(struct rank *s, struct pass *pass, const struct run *r
         if (i == run->from && !(s->has_embedding && run->first))
             make_checkpoint(s);
         make_extras(s, pass, i);
-        layer_forward(s, pass, i, is_recomputed(s, i) ? PLAIN : SAVE);
+        layer_forward(s, pass, i, forward_mode(s, i));
         end_use(s, use++);
     }
     return use;

@@ -310,6 +310,19 @@ static void recompute_beyond_stage(struct fixture *f)
     f->choices.primitives.recompute_layers = 49;
 }
 
+static void attention_kept_anyway(struct fixture *f)
+{
+    f->choices.primitives.recompute = RECOMPUTE_NONE;
+    f->choices.primitives.keep_attention = 1;
+}
+
+static void nothing_attends(struct fixture *f)
+{
+    f->choices.primitives.keep_attention = 1;
+    for (int i = 0; i < f->model.layers; i++)
+        f->model.layer_mixer[i] = MIXER_GDN;
+}
+
 static void recompute_layers_without(struct fixture *f)
 {
     f->choices.primitives.recompute = RECOMPUTE_NONE;
@@ -549,6 +562,8 @@ const struct example legality_examples[] = {
       "recompute_layers=49, but the largest stage has 48", "at most 48" },
     { "recompute_layers", recompute_layers_without, "recompute_layers=4 with recompute=none",
       "recompute=full" },
+    { "keep_attention", attention_kept_anyway, "no effect with recompute=none", "recompute=full" },
+    { "keep_attention", nothing_attends, "no layer of sample-30b-a3b attends", "leave" },
     { "vocab_group", ring_without_group, "151936 over vocab_group 1 of dp 8", "legal 2" },
     { "vocab_group", group_without_ring, "vocab_group=4 with loss=linear_ce", "loss=ring_dtp" },
     { "vocab_strip", strip_without_stream, "vocab_strip=4096 with loss=full", "loss=linear_ce" },
