@@ -165,14 +165,18 @@ static double exposed_head(const struct step_terms *t, const struct stage_sums *
 
 double exposed_gathers(const struct step_terms *t, const struct stage_sums *stage)
 {
+    enum sharding sharding = t->in->choices->primitives.sharding;
+    if (sharding != SHARDING_FSDP && sharding != SHARDING_ZERO2)
+        return 0;
     double ret = exposed_ends(t, stage);
     for (int mixer = 0; mixer < MIXER_COUNT; mixer++)
         for (int ffn = 0; ffn < FFN_COUNT; ffn++) {
             const struct kind_seconds *kind = t->kinds[mixer][ffn];
             for (int replayed = 0; kind && replayed < 2; replayed++)
-                ret += stage->layers[mixer][ffn][replayed] *
-                       exposed_layer(t->in, &t->units[mixer][ffn], kind->forward,
-                                     kind->hiding[replayed]);
+                if (stage->layers[mixer][ffn][replayed] > 0)
+                    ret += stage->layers[mixer][ffn][replayed] *
+                           exposed_layer(t->in, &t->units[mixer][ffn], kind->forward,
+                                         kind->hiding[replayed]);
         }
     if (stage->has_head)
         ret += exposed_head(t, stage);
