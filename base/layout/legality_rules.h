@@ -18,7 +18,7 @@ legality_check_function legality_experts, legality_expert_width, legality_no_exp
 
 /* legality_stage.c: pipeline stages and batches */
 legality_check_function legality_stage_count, legality_stage_sum, legality_stage_empty,
-    legality_virtual_stages, legality_batch, legality_bubble;
+    legality_virtual_stages, legality_batch, legality_virtual_groups, legality_bubble;
 
 /* legality_primitive.c: primitives against layout, model and each other */
 legality_check_function legality_sequence, legality_context, legality_linear_context,

@@ -168,6 +168,48 @@ int legality_batch(const struct legality_input *in, struct diag_list *reterr)
     return 1;
 }
 
+/* Under tokens_per_gpu micro-batches are the rows that samples fill, not a multiple of anything. */
+static void hint_groups(const struct legality_input *in, int micro_batches,
+                        struct diag_list *reterr)
+{
+    const struct layout *l = &in->choices->layout;
+    int64_t unit = (int64_t)l->fsdp * l->d_rep * l->micro_batch;
+    int64_t less = micro_batches - micro_batches % l->pp, more = less + l->pp;
+
+    if (in->choices->primitives.tokens_per_gpu > 0)
+        diag_hint(reterr, "vpp=1, or samples that fill a multiple of %d rows a data-parallel rank",
+                  l->pp);
+    else if (less > 0)
+        diag_hint(reterr,
+                  "vpp=1, or a global batch of %" PRId64 " (%" PRId64 " micro-batches) or %" PRId64
+                  " (%" PRId64 " micro-batches)",
+                  less * unit, less, more * unit, more);
+    else
+        diag_hint(reterr, "vpp=1, or a global batch of %" PRId64 " (%" PRId64 " micro-batches)",
+                  more * unit, more);
+}
+
+/* The order of interleaved passes goes by groups of as many micro-batches as there are stages; with
+ * fewer in the last one a pass would wait for the one before it (Megatron-LM refuses that too). */
+int legality_virtual_groups(const struct legality_input *in, struct diag_list *reterr)
+{
+    const struct layout *l = &in->choices->layout;
+    const struct rows_input rows = { in->choices, in->seq_tokens, in->lengths };
+
+    if (l->vpp <= 1 || l->pp <= 1 || !world_is_filled(in) || legality_batch(in, NULL))
+        return 0;
+    int micro_batches = rows_micro_batches(&rows);
+    if (micro_batches % l->pp == 0)
+        return 0;
+    if (!reterr)
+        return 1;
+    diag_error(reterr, choice_pos(in->fixed, "vpp"),
+               "vpp %d takes micro-batches in groups of pp %d, which does not divide %d of them",
+               l->vpp, l->pp, micro_batches);
+    hint_groups(in, micro_batches, reterr);
+    return 1;
+}
+
 /* Share of the step that a 1F1B pipeline idles: (P - 1) / (m + P - 1). */
 int legality_bubble(const struct legality_input *in, struct diag_list *reterr)
 {

@@ -109,9 +109,9 @@ static void find_backwards(const struct schedule *s, const uint64_t *bytes, stru
 /* Passes of a run among the first n, which are `groups` whole groups and `rest`. */
 static uint64_t passes_of(const struct schedule *s, int groups, int rest, int run)
 {
-    int own = rest - run * s->stages, most = s->stages;
-    own = own < 0 ? 0 : own < most ? own : most;
-    return (uint64_t)(groups * s->stages + own);
+    int own = rest - run * s->stages, count = groups * s->stages;
+    count += own < 0 ? 0 : own < s->stages ? own : s->stages;
+    return (uint64_t)count;
 }
 
 /* What is beside a pass, run by run. */

@@ -215,7 +215,8 @@ static uint64_t held_at_last(struct climb *c, enum way way, uint64_t own)
     const struct stage_spots *s = c->p->stage;
     const struct in_flight *f = &c->flight;
     enter_run(c, (s->layers - 1) / s->run, way);
-    uint64_t layers = add_sat(f->other_layers, (uint64_t)((s->layers - 1) % s->run + 1));
+    int own_layers = (s->layers - 1) % s->run + 1;
+    uint64_t layers = add_sat(f->other_layers, (uint64_t)own_layers);
     uint64_t inputs = mul_sat(layers, f->checkpoint);
     inputs = inputs < f->device_limit ? inputs : f->device_limit;
     inputs = add_sat(inputs, mul_sat(c->beside->micro_batches, f->inputs));

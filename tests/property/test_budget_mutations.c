@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { DRAWS = 150 };
+enum { DRAWS = 150, RUNS = DRAW_EXPERTS | DRAW_STAGES | DRAW_INTERLEAVED };
 
 enum mutation {
     NONE,
@@ -31,7 +31,10 @@ enum mutation {
     STATE_TOO_LONG,  /* a pass for log-probabilities keeps its last state beside the logits */
     NO_CHOICES,      /* it has no indexer's choices and no sums of experts */
     NO_PIECES,       /* a row is as if it had no pieces */
-    ROW_AS_PIECE     /* or one as long as itself */
+    ROW_AS_PIECE,    /* or one as long as itself */
+    EVER_MOST,       /* beside each pass of interleaved runs the most that ever is of each item */
+    OTHER_WAY,       /* beside a forward what is beside a backward, and the reverse */
+    ONE_LESS         /* beside a pass one run less */
 };
 static enum mutation mutation;
 
@@ -59,6 +62,10 @@ uint64_t __real_packed_pieces(const struct budget_input *in);
 uint64_t __wrap_packed_pieces(const struct budget_input *in);
 uint64_t __real_longest_sequence(const struct budget_input *in);
 uint64_t __wrap_longest_sequence(const struct budget_input *in);
+void __real_beside_init(const struct budget_input *in, int stage, const struct in_flight *f,
+                        const struct run_bytes *of, int from, struct beside (*ret)[WAYS]);
+void __wrap_beside_init(const struct budget_input *in, int stage, const struct in_flight *f,
+                        const struct run_bytes *of, int from, struct beside (*ret)[WAYS]);
 void __real_predicted_init(const struct budget_input *in, const struct loss_bytes *loss,
                            const struct predicted_gradients *gradients, struct predicted *ret);
 void __wrap_predicted_init(const struct budget_input *in, const struct loss_bytes *loss,
@@ -181,6 +188,44 @@ uint64_t __wrap_longest_sequence(const struct budget_input *in)
     return mutation == ROW_AS_PIECE ? row : __real_longest_sequence(in);
 }
 
+static void raise_to(uint64_t bytes, uint64_t *ret)
+{
+    *ret = bytes > *ret ? bytes : *ret;
+}
+
+static void take_most(struct beside *all, int runs)
+{
+    struct beside most = all[0];
+    for (int i = 0; i < runs * WAYS; i++) {
+        raise_to(all[i].runs, &most.runs);
+        raise_to(all[i].micro_batches, &most.micro_batches);
+        raise_to(all[i].saved, &most.saved);
+    }
+    for (int i = 0; i < runs * WAYS; i++) {
+        all[i].runs = most.runs;
+        all[i].micro_batches = most.micro_batches;
+        all[i].saved = most.saved;
+    }
+}
+
+void __wrap_beside_init(const struct budget_input *in, int stage, const struct in_flight *f,
+                        const struct run_bytes *of, int from, struct beside (*ret)[WAYS])
+{
+    int runs = run_count(f->run, f->layers);
+    __real_beside_init(in, stage, f, of, from, ret);
+    if (mutation == EVER_MOST)
+        take_most(ret[0], runs);
+    for (int i = 0; i < runs; i++) {
+        struct beside forward = ret[i][WAY_FORWARD];
+        if (mutation == OTHER_WAY) {
+            ret[i][WAY_FORWARD] = ret[i][WAY_BACKWARD];
+            ret[i][WAY_BACKWARD] = forward;
+        }
+        for (int way = 0; mutation == ONE_LESS && way < WAYS; way++)
+            ret[i][way].runs -= ret[i][way].runs > 0;
+    }
+}
+
 /* What the budget is told of the layout. */
 static void tell_layout(const struct layout *true_one, struct layout *ret)
 {
@@ -197,7 +242,9 @@ static bool differs(uint64_t *seed, unsigned features)
     static struct model_sizes sizes;
     static struct budget budget;
     struct sim_result played;
-    draw_step(seed, features, &drawn);
+    do
+        draw_step(seed, features, &drawn);
+    while ((features & DRAW_INTERLEAVED) && drawn.choices.layout.vpp == 1);
     struct choices told = drawn.choices;
     tell_layout(&drawn.choices.layout, &told.layout);
     model_sizes_init(&sizes, &drawn.model);
@@ -255,6 +302,9 @@ static void each_change_is_caught(void **state)
         { NO_CHOICES, DRAW_RL | DRAW_LATENTS, DRAWS / 50 },
         { NO_PIECES, DRAW_PACKED, DRAWS / 5 },
         { ROW_AS_PIECE, DRAW_PACKED, DRAWS / 20 },
+        { EVER_MOST, RUNS, DRAWS / 5 },
+        { OTHER_WAY, RUNS, DRAWS / 3 },
+        { ONE_LESS, RUNS, DRAWS / 3 },
         { FROZEN_AS_TRUNK, DRAW_PREDICTED | DRAW_EXPERTS | DRAW_TRAINED, DRAWS / 50 },
     };
     (void)state;

@@ -147,6 +147,35 @@ static void vpp_uneven(struct fixture *f)
     fixture_derive(f);
 }
 
+static void vpp_group_broken(struct fixture *f)
+{
+    f->input.global_batch = 12;
+    f->choices.layout.ep = 4;
+    f->choices.layout.pp = 2;
+    f->choices.layout.vpp = 2;
+    fixture_derive(f);
+}
+
+static void vpp_group_too_small(struct fixture *f)
+{
+    f->input.global_batch = 4;
+    f->choices.layout.ep = 2;
+    f->choices.layout.pp = 4;
+    f->choices.layout.vpp = 3;
+    fixture_derive(f);
+}
+
+/* 12 samples as long as a row: 3 rows on each of 4 data-parallel ranks. */
+static void vpp_group_of_rows(struct fixture *f)
+{
+    f->input.global_batch = 12;
+    f->choices.layout.ep = 4;
+    f->choices.layout.pp = 2;
+    f->choices.layout.vpp = 2;
+    f->choices.primitives.tokens_per_gpu = f->input.seq_tokens;
+    fixture_derive(f);
+}
+
 static void p21_batch(struct fixture *f)
 {
     f->input.gpus = 7;
@@ -529,6 +558,12 @@ const struct example legality_examples[] = {
     { "stage_empty", stage_without_layers, "stage 0 of 2 holds 0 layers", "at least one" },
     { "virtual_stages", vpp_without_pp, "vpp 2 interleaves stages, but pp is 1", "vpp=1" },
     { "virtual_stages", vpp_uneven, "vpp 5 does not divide the 24 layers of stage 0", "4 or 6" },
+    { "virtual_groups", vpp_group_broken, "in groups of pp 2, which does not divide 3",
+      "8 (2 micro-batches) or 16 (4 micro-batches)" },
+    { "virtual_groups", vpp_group_too_small, "in groups of pp 4, which does not divide 2",
+      "batch of 8 (4 micro-batches)" },
+    { "virtual_groups", vpp_group_of_rows, "in groups of pp 2, which does not divide 3",
+      "a multiple of 2 rows" },
     { "batch", p21_batch, "global batch 256 is not a multiple of dp 7 x micro_batch 2 = 14",
       "252 (18 micro-batches) or 266 (19 micro-batches)" },
     { "batch", batch_too_small, "global batch 4 is not a multiple of dp 8", "8 (1 micro-batch)" },
