@@ -24,8 +24,8 @@ legality_check_function legality_stage_count, legality_stage_sum, legality_stage
 legality_check_function legality_sequence, legality_context, legality_linear_context,
     legality_ulysses_heads, legality_head_split, legality_moe, legality_moe_cap,
     legality_wgrad_delay, legality_recompute_layers, legality_vocab_group, legality_vocab_strip,
-    legality_offload, legality_offload_idle, legality_units_idle, legality_exchange, legality_loss_tile,
-    legality_latent_block, legality_attention_order, legality_ulysses_repeat,
+    legality_offload, legality_offload_idle, legality_units_idle, legality_exchange,
+    legality_loss_tile, legality_latent_block, legality_attention_order, legality_ulysses_repeat,
     legality_selective_recompute, legality_keep_attention;
 
 /* legality_trained.c: what is trained, and by what */
