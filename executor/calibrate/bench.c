@@ -305,6 +305,20 @@ int bench_time(struct bench *b, bench_run *run, void *operation, bool together,
     return bench_add(b, &timed);
 }
 
+struct gemm bench_linear(enum gemm_form form, int64_t m, int64_t n, int64_t k, enum dtype c_type)
+{
+    bool forward = form == GEMM_FORWARD;
+    return (struct gemm){ .form = form,
+                          .m = m,
+                          .n = n,
+                          .k = k,
+                          .c_type = c_type,
+                          .a_stride = forward ? k : n,
+                          .b_stride = k,
+                          .c_stride = forward ? n : k,
+                          .accumulate = form == GEMM_WEIGHT };
+}
+
 int bench_add(struct bench *b, const struct point *point)
 {
     return points_add(b->points, point, b->errors);

@@ -30,6 +30,10 @@ void bench_clear(struct bench *b);
 /* Host values into memory of the device. */
 void *bench_upload(struct bench *b, const void *host, uint64_t bytes);
 
+/* A product of a linear layer of m rows, k inputs and n outputs, all tensors dense and bf16 but c,
+ * still without its operands; the gradient of weights is added to what is there. */
+struct gemm bench_linear(enum gemm_form form, int64_t m, int64_t n, int64_t k, enum dtype c_type);
+
 /* Puts one operation on the compute stream. */
 typedef int bench_run(struct bench *b, void *operation);
 

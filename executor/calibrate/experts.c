@@ -38,17 +38,10 @@ static void spread(const struct shape *s, int64_t *offsets)
 static int measure(struct bench *b, const struct shape *s, enum gemm_form form, const char *name)
 {
     int64_t offsets[MOST_EXPERTS + 1];
-    bool forward = form == GEMM_FORWARD, weight = form == GEMM_WEIGHT;
+    bool weight = form == GEMM_WEIGHT;
     spread(s, offsets);
     int64_t rows = offsets[s->experts], each = s->n * s->k, all = each * s->experts;
-    struct gemm g = { .form = form,
-                      .n = s->n,
-                      .k = s->k,
-                      .c_type = weight ? DTYPE_FP32 : DTYPE_BF16,
-                      .a_stride = forward ? s->k : s->n,
-                      .b_stride = s->k,
-                      .c_stride = forward ? s->n : s->k,
-                      .accumulate = weight };
+    struct gemm g = bench_linear(form, 0, s->n, s->k, weight ? DTYPE_FP32 : DTYPE_BF16);
     struct point point = {
         .kind = POINT_EXPERT_GEMM, .m = rows, .n = s->n, .k = s->k, .experts = s->experts
     };

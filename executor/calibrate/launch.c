@@ -10,16 +10,10 @@ static const int64_t ROWS = 8, WIDTH = 64;
 
 static int put(struct bench *b, const bf16 *x, const bf16 *w, bf16 *y, bool product)
 {
-    struct gemm g = { .form = GEMM_FORWARD,
-                      .m = ROWS,
-                      .n = WIDTH,
-                      .k = WIDTH,
-                      .a = x,
-                      .b = w,
-                      .c = y,
-                      .a_stride = WIDTH,
-                      .b_stride = WIDTH,
-                      .c_stride = WIDTH };
+    struct gemm g = bench_linear(GEMM_FORWARD, ROWS, WIDTH, WIDTH, DTYPE_BF16);
+    g.a = x;
+    g.b = w;
+    g.c = y;
     return product
                ? b->ops->gemm(b->backend, STREAM_COMPUTE, &g, b->errors)
                : b->ops->rmsnorm(b->backend, STREAM_COMPUTE, ROWS, WIDTH, 1e-6, x, w, y, b->errors);

@@ -42,15 +42,11 @@ static int run_overlap(struct bench *b, void *operation)
 
 static struct gemm forward(const void *a, const void *weights, void *c, int64_t n, int64_t k)
 {
-    return (struct gemm){ .form = GEMM_FORWARD,
-                          .n = n,
-                          .k = k,
-                          .a = a,
-                          .b = weights,
-                          .c = c,
-                          .a_stride = k,
-                          .b_stride = k,
-                          .c_stride = n };
+    struct gemm ret = bench_linear(GEMM_FORWARD, 0, n, k, DTYPE_BF16);
+    ret.a = a;
+    ret.b = weights;
+    ret.c = c;
+    return ret;
 }
 
 /* False where the block is too small. */

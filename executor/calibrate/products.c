@@ -47,15 +47,8 @@ static double traffic(const struct gemm *g)
 static int measure(struct bench *b, const struct shape *s, enum gemm_form form, const char *name)
 {
     bool forward = form == GEMM_FORWARD, weight = form == GEMM_WEIGHT;
-    struct gemm g = { .form = form,
-                      .m = s->m,
-                      .n = s->n,
-                      .k = s->k,
-                      .c_type = weight || (forward && s->fp32) ? DTYPE_FP32 : DTYPE_BF16,
-                      .a_stride = forward ? s->k : s->n,
-                      .b_stride = s->k,
-                      .c_stride = forward ? s->n : s->k,
-                      .accumulate = weight };
+    struct gemm g = bench_linear(form, s->m, s->n, s->k,
+                                 weight || (forward && s->fp32) ? DTYPE_FP32 : DTYPE_BF16);
     struct point point = { .kind = POINT_GEMM, .m = s->m, .n = s->n, .k = s->k };
     int64_t c_elements = weight ? s->n * s->k : s->m * g.c_stride;
     (void)text_copy(point.name, sizeof point.name, name);

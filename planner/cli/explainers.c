@@ -75,22 +75,32 @@ static const char *name_of_hardware_key(size_t i)
     return i < hardware_key_count ? hardware_keys[i].key : NULL;
 }
 
-/* One line for each group of equal ranks. */
-static json_t *item_by_ranks(const struct prediction *prediction, enum item item)
+/* What a line says of one group of equal ranks; `which` item, category or moment. */
+typedef void say_of_group(const struct prediction *prediction, int group, int which, json_t *line);
+
+/* "in_this_plan": a line for each group. */
+static void add_by_ranks(json_t *entry, const struct prediction *prediction, say_of_group *say,
+                         int which)
 {
-    json_t *ret = json_array();
+    json_t *lines = json_array();
     for (int group = 0; group < prediction->budget.count; group++) {
-        const struct rank_budget *rank = &prediction->budget.groups[group];
-        char ranks[TEXT_ROOM], formula[FORMULA_MAX] = "";
+        char ranks[TEXT_ROOM];
         budget_group_ranks(&prediction->input, &prediction->budget, group, ranks, sizeof ranks);
-        budget_formula(&prediction->input, rank, item, formula, sizeof formula);
         json_t *line = json_pack("{s:s}", "ranks", ranks);
-        json_object_set_new(line, "bytes_at_peak", json_bytes(rank->item_bytes[item]));
-        json_object_set_new(line, "max_bytes", json_bytes(rank->item_max_bytes[item]));
-        json_object_set_new(line, "formula", json_string(formula));
-        json_array_append_new(ret, line);
+        say(prediction, group, which, line);
+        json_array_append_new(lines, line);
     }
-    return ret;
+    json_object_set_new(entry, "in_this_plan", lines);
+}
+
+static void say_item(const struct prediction *prediction, int group, int item, json_t *line)
+{
+    const struct rank_budget *rank = &prediction->budget.groups[group];
+    char formula[FORMULA_MAX] = "";
+    budget_formula(&prediction->input, rank, (enum item)item, formula, sizeof formula);
+    json_object_set_new(line, "bytes_at_peak", json_bytes(rank->item_bytes[item]));
+    json_object_set_new(line, "max_bytes", json_bytes(rank->item_max_bytes[item]));
+    add_text(line, "formula", formula);
 }
 
 static json_t *explain_item(const char *name, const struct prediction *prediction)
@@ -105,7 +115,7 @@ static json_t *explain_item(const char *name, const struct prediction *predictio
     add_text(ret, "source", item_formulas[item].source);
     if (prediction) {
         add_text(ret, "basis", basis_names[budget_basis(&prediction->input, item)]);
-        json_object_set_new(ret, "in_this_plan", item_by_ranks(prediction, item));
+        add_by_ranks(ret, prediction, say_item, (int)item);
     }
     return ret;
 }
@@ -115,24 +125,20 @@ static const char *name_of_item(size_t i)
     return i < ITEM_COUNT ? item_infos[i].name : NULL;
 }
 
+static void say_category(const struct prediction *prediction, int group, int category, json_t *line)
+{
+    json_object_set_new(line, "bytes_at_peak",
+                        json_bytes(prediction->budget.groups[group].category_bytes[category]));
+}
+
 static json_t *explain_category(const char *name, const struct prediction *prediction)
 {
     for (int i = 0; i < CATEGORY_COUNT; i++) {
         if (strcmp(category_names[i], name) != 0)
             continue;
         json_t *ret = entry_of("category", name, category_meanings[i]);
-        json_t *groups = json_array();
-        for (int group = 0; prediction && group < prediction->budget.count; group++) {
-            char ranks[TEXT_ROOM];
-            budget_group_ranks(&prediction->input, &prediction->budget, group, ranks, sizeof ranks);
-            json_t *line = json_pack("{s:s}", "ranks", ranks);
-            json_object_set_new(line, "bytes_at_peak",
-                                json_bytes(prediction->budget.groups[group].category_bytes[i]));
-            json_array_append_new(groups, line);
-        }
         if (prediction)
-            json_object_set(ret, "in_this_plan", groups);
-        json_decref(groups);
+            add_by_ranks(ret, prediction, say_category, i);
         return ret;
     }
     return NULL;
@@ -143,29 +149,27 @@ static const char *name_of_category(size_t i)
     return i < CATEGORY_COUNT ? category_names[i] : NULL;
 }
 
+static void say_moment(const struct prediction *prediction, int group, int moment, json_t *line)
+{
+    const struct rank_budget *rank = &prediction->budget.groups[group];
+    char formula[FORMULA_MAX];
+    struct rank_peaks peaks;
+    budget_peaks(&prediction->input, rank, rank->rank, &peaks);
+    peaks_formula(&prediction->input, rank, rank->rank, (enum moment)moment, formula,
+                  sizeof formula);
+    json_object_set_new(line, "bytes", json_bytes(peaks.bytes[moment]));
+    json_object_set_new(line, "host_bytes", json_bytes(peaks.host_bytes[moment]));
+    add_text(line, "formula", formula);
+}
+
 static json_t *explain_moment(const char *name, const struct prediction *prediction)
 {
     for (int i = 0; i < MOMENT_COUNT; i++) {
-        char ranks[TEXT_ROOM], formula[FORMULA_MAX];
         if (strcmp(moment_names[i], name) != 0)
             continue;
-        json_t *ret = entry_of("moment", name, moment_meanings[i]), *groups = json_array();
-        for (int group = 0; prediction && group < prediction->budget.count; group++) {
-            const struct rank_budget *rank = &prediction->budget.groups[group];
-            struct rank_peaks peaks;
-            budget_peaks(&prediction->input, rank, rank->rank, &peaks);
-            peaks_formula(&prediction->input, rank, rank->rank, (enum moment)i, formula,
-                          sizeof formula);
-            budget_group_ranks(&prediction->input, &prediction->budget, group, ranks, sizeof ranks);
-            json_t *line = json_pack("{s:s}", "ranks", ranks);
-            json_object_set_new(line, "bytes", json_bytes(peaks.bytes[i]));
-            json_object_set_new(line, "host_bytes", json_bytes(peaks.host_bytes[i]));
-            json_object_set_new(line, "formula", json_string(formula));
-            json_array_append_new(groups, line);
-        }
+        json_t *ret = entry_of("moment", name, moment_meanings[i]);
         if (prediction)
-            json_object_set(ret, "in_this_plan", groups);
-        json_decref(groups);
+            add_by_ranks(ret, prediction, say_moment, i);
         return ret;
     }
     return NULL;

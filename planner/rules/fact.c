@@ -12,74 +12,45 @@ static const struct layout *layout_of(const struct prediction *p)
     return &p->plan.choices.layout;
 }
 
+/* What a prediction has as it is. */
+#define FACT(name, value)                                                                          \
+    static double name(const struct prediction *p)                                                 \
+    {                                                                                              \
+        return (double)(value);                                                                    \
+    }
+FACT(model_layers, p->plan.model.layers)
+FACT(model_hidden, p->plan.model.hidden)
+FACT(model_vocab, p->plan.model.vocab)
+FACT(model_experts, p->plan.model.moe.experts)
+FACT(model_top_k, p->plan.model.moe.top_k)
+FACT(model_expert_width, p->plan.model.moe.width)
+FACT(model_indexers, p->sizes.indexers_before[p->plan.model.layers])
+FACT(model_index_top_k, p->plan.model.indexer.top_k)
+FACT(model_index_dim, p->plan.model.indexer.dim)
+FACT(model_kv_rank, p->plan.model.mla.kv_rank)
+FACT(model_rope_dim, p->plan.model.mla.rope_dim)
+FACT(params_total, p->sizes.counts.total)
+FACT(params_trained, p->sizes.counts.trained)
+FACT(gpus, p->plan.gpus)
+FACT(seq_tokens, p->plan.seq_tokens)
+FACT(degree_cp, layout_of(p)->cp)
+FACT(degree_ep, layout_of(p)->ep)
+FACT(degree_etp, layout_of(p)->etp)
+FACT(degree_pp, layout_of(p)->pp)
+FACT(micro_batches, layout_of(p)->micro_batches)
+FACT(peak_bytes, prediction_worst(p)->peak_bytes)
+FACT(upper_bytes, prediction_worst(p)->peak_upper_bytes)
+FACT(routed_rows, prediction_worst(p)->routed_rows)
+FACT(mfu, p->time.mfu)
+FACT(hfu, p->time.hfu)
+FACT(bubble_fraction, p->time.bubble_fraction)
+FACT(gather_seconds_of, p->time.gather_seconds_per_unit)
+FACT(tokens_to_hide, p->time.min_tokens_to_hide_gather)
+FACT(step_seconds_of, p->time.seconds)
+
 static double tokens_of(const struct prediction *p)
 {
     return (double)layout_local_tokens(layout_of(p), p->plan.seq_tokens);
-}
-
-static double model_layers(const struct prediction *p)
-{
-    return p->plan.model.layers;
-}
-
-static double model_hidden(const struct prediction *p)
-{
-    return p->plan.model.hidden;
-}
-
-static double model_vocab(const struct prediction *p)
-{
-    return (double)p->plan.model.vocab;
-}
-
-static double model_experts(const struct prediction *p)
-{
-    return p->plan.model.moe.experts;
-}
-
-static double model_top_k(const struct prediction *p)
-{
-    return p->plan.model.moe.top_k;
-}
-
-static double model_expert_width(const struct prediction *p)
-{
-    return p->plan.model.moe.width;
-}
-
-static double model_indexers(const struct prediction *p)
-{
-    return p->sizes.indexers_before[p->plan.model.layers];
-}
-
-static double model_index_top_k(const struct prediction *p)
-{
-    return p->plan.model.indexer.top_k;
-}
-
-static double model_index_dim(const struct prediction *p)
-{
-    return p->plan.model.indexer.dim;
-}
-
-static double model_kv_rank(const struct prediction *p)
-{
-    return p->plan.model.mla.kv_rank;
-}
-
-static double model_rope_dim(const struct prediction *p)
-{
-    return p->plan.model.mla.rope_dim;
-}
-
-static double params_total(const struct prediction *p)
-{
-    return (double)p->sizes.counts.total;
-}
-
-static double params_trained(const struct prediction *p)
-{
-    return (double)p->sizes.counts.trained;
 }
 
 /* Of all that is trained, what belongs to experts of the trunk. */
@@ -119,41 +90,6 @@ static double layer_dense_share(const struct prediction *p)
     return 1 - layer_expert_share(p);
 }
 
-static double gpus(const struct prediction *p)
-{
-    return p->plan.gpus;
-}
-
-static double seq_tokens(const struct prediction *p)
-{
-    return (double)p->plan.seq_tokens;
-}
-
-static double degree_cp(const struct prediction *p)
-{
-    return layout_of(p)->cp;
-}
-
-static double degree_ep(const struct prediction *p)
-{
-    return layout_of(p)->ep;
-}
-
-static double degree_etp(const struct prediction *p)
-{
-    return layout_of(p)->etp;
-}
-
-static double degree_pp(const struct prediction *p)
-{
-    return layout_of(p)->pp;
-}
-
-static double micro_batches(const struct prediction *p)
-{
-    return layout_of(p)->micro_batches;
-}
-
 static double dense_shards(const struct prediction *p)
 {
     return layout_dense_shards(layout_of(p));
@@ -179,21 +115,20 @@ static double static_bytes(const struct prediction *p)
     return category_sum(p, CATEGORY_STATIC);
 }
 
-static double peak_bytes(const struct prediction *p)
-{
-    return (double)prediction_worst(p)->peak_bytes;
-}
-
 static double dynamic_bytes(const struct prediction *p)
 {
     return category_sum(p, CATEGORY_DYNAMIC);
 }
 
+/* Whole units of weights and gradients, of what every item has. */
+static double gathered(const uint64_t *item_bytes)
+{
+    return (double)item_bytes[ITEM_GATHERED_WEIGHTS] + (double)item_bytes[ITEM_GATHERED_GRADIENTS];
+}
+
 static double token_bytes(const struct prediction *p)
 {
-    const struct rank_budget *rank = prediction_worst(p);
-    return dynamic_bytes(p) - (double)rank->item_bytes[ITEM_GATHERED_WEIGHTS] -
-           (double)rank->item_bytes[ITEM_GATHERED_GRADIENTS];
+    return dynamic_bytes(p) - gathered(prediction_worst(p)->item_bytes);
 }
 
 /* The layer at work, at the peak. */
@@ -202,16 +137,6 @@ static double layer_bytes(const struct prediction *p)
     const uint64_t *live = prediction_worst(p)->item_bytes;
     return (double)live[ITEM_LAYER_SAVED] + (double)live[ITEM_LAYER_WORKING] +
            (double)live[ITEM_EXPERT_WORKING];
-}
-
-static double upper_bytes(const struct prediction *p)
-{
-    return (double)prediction_worst(p)->peak_upper_bytes;
-}
-
-static double routed_rows(const struct prediction *p)
-{
-    return (double)prediction_worst(p)->routed_rows;
 }
 
 /* A rank of an etp group has every row of its group and 1 / etp of the width. */
@@ -237,44 +162,12 @@ static double mean_load(const struct prediction *p)
 
 static double gathered_bytes(const struct prediction *p)
 {
-    const struct rank_budget *rank = prediction_worst(p);
-    return (double)rank->item_max_bytes[ITEM_GATHERED_WEIGHTS] +
-           (double)rank->item_max_bytes[ITEM_GATHERED_GRADIENTS];
-}
-
-static double mfu(const struct prediction *p)
-{
-    return p->time.mfu;
-}
-
-static double hfu(const struct prediction *p)
-{
-    return p->time.hfu;
-}
-
-static double bubble_fraction(const struct prediction *p)
-{
-    return p->time.bubble_fraction;
+    return gathered(prediction_worst(p)->item_max_bytes);
 }
 
 static double hardware_over_model(const struct prediction *p)
 {
     return p->time.hardware_flops_per_second_per_gpu / p->time.model_flops_per_second_per_gpu;
-}
-
-static double gather_seconds_of(const struct prediction *p)
-{
-    return p->time.gather_seconds_per_unit;
-}
-
-static double tokens_to_hide(const struct prediction *p)
-{
-    return (double)p->time.min_tokens_to_hide_gather;
-}
-
-static double step_seconds_of(const struct prediction *p)
-{
-    return p->time.seconds;
 }
 
 /* What keeps a device at work on a layer: products, attention, elementwise kernels. */

@@ -4,6 +4,14 @@
 
 #include <string.h>
 
+/* Half of the experts' ranks, and stages for the others. */
+static void two_stages(struct fixture *f)
+{
+    f->choices.layout.ep = 4;
+    f->choices.layout.pp = 2;
+    fixture_derive(f);
+}
+
 static void p03_world_too_small(struct fixture *f)
 {
     f->choices.layout.pp = 2;
@@ -104,9 +112,7 @@ static void shared_expert_uneven(struct fixture *f)
 
 static void p07_layers_dropped(struct fixture *f)
 {
-    f->choices.layout.ep = 4;
-    f->choices.layout.pp = 2;
-    fixture_derive(f);
+    two_stages(f);
     f->choices.layout.stage_layers[0] = 11;
     f->choices.layout.stage_layers[1] = 13;
 }
@@ -127,9 +133,7 @@ static void pp_beyond_layers(struct fixture *f)
 
 static void stage_without_layers(struct fixture *f)
 {
-    f->choices.layout.ep = 4;
-    f->choices.layout.pp = 2;
-    fixture_derive(f);
+    two_stages(f);
     f->choices.layout.stage_layers[0] = 0;
     f->choices.layout.stage_layers[1] = 48;
 }
@@ -492,9 +496,7 @@ static void p08_vocab(struct fixture *f)
 static void tied_stages(struct fixture *f)
 {
     f->model.tied = true;
-    f->choices.layout.ep = 4;
-    f->choices.layout.pp = 2;
-    fixture_derive(f);
+    two_stages(f);
 }
 
 static void beyond_context(struct fixture *f)

@@ -10,7 +10,6 @@
 #include "base/layout/trained.h"
 #include "planner/time/step_time.h"
 #include "tests/support/near.h"
-#include "tests/support/random.h"
 #include "trained_sample.h"
 
 #include <string.h>
@@ -233,33 +232,12 @@ static void flops_follow_what_is_trained(void **state)
                 6 * matmul + 4 * head + attention, 1e-9, "FLOPs a token");
 }
 
-static int pick(uint64_t *seed, int low, int high)
-{
-    return low + (int)random_below(seed, (uint64_t)high - (uint64_t)low + 1);
-}
-
 static void draw_layout(uint64_t *seed)
 {
-    struct layout *l = &s.choices.layout;
     struct primitives *p = &s.choices.primitives;
-    bool moe = pick(seed, 0, 1) == 1;
-    if (moe)
-        sample_qwen(&s);
-    else
-        sample_llama(&s);
+    sample_draw(&s, seed);
     sample_flops(&s);
-    l->tp = 1 << pick(seed, 0, 1);
-    l->cp = 1 << pick(seed, 0, 1);
-    l->fsdp = 1 << pick(seed, 0, 4);
-    l->ep = moe ? 1 << pick(seed, 0, 2) : 1;
-    int world = l->tp * l->cp * l->fsdp;
-    l->ep = l->ep > world ? 1 : l->ep;
-    l->e_fsdp = world / l->ep;
-    p->sharding = (enum sharding)pick(seed, 0, 3);
-    p->grad_dtype = (enum dtype)pick(seed, 0, 1);
-    p->recompute = pick(seed, 0, 1) ? RECOMPUTE_FULL : RECOMPUTE_NONE;
-    p->context = l->cp > 1 ? CONTEXT_ALLGATHER_KV : CONTEXT_NONE;
-    p->moe = moe && pick(seed, 0, 1) ? MOE_CHUNKED : MOE_PLAIN;
+    p->moe = s.model.moe.experts > 0 && sample_pick(seed, 0, 1) ? MOE_CHUNKED : MOE_PLAIN;
     p->moe_chunks = p->moe == MOE_CHUNKED ? 2 : 1;
 }
 

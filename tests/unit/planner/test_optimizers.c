@@ -10,7 +10,6 @@
 #include "base/layout/trained.h"
 #include "planner/time/step_time.h"
 #include "tests/support/near.h"
-#include "tests/support/random.h"
 #include "trained_sample.h"
 
 #include <string.h>
@@ -241,33 +240,6 @@ static void one_copy_has_a_communicator(void **state)
     }
 }
 
-static int pick(uint64_t *seed, int low, int high)
-{
-    return low + (int)random_below(seed, (uint64_t)high - (uint64_t)low + 1);
-}
-
-static void draw_layout(uint64_t *seed)
-{
-    struct layout *l = &s.choices.layout;
-    struct primitives *p = &s.choices.primitives;
-    bool moe = pick(seed, 0, 1) == 1;
-    if (moe)
-        sample_qwen(&s);
-    else
-        sample_llama(&s);
-    l->tp = 1 << pick(seed, 0, 1);
-    l->cp = 1 << pick(seed, 0, 1);
-    l->fsdp = 1 << pick(seed, 0, 4);
-    l->ep = moe ? 1 << pick(seed, 0, 2) : 1;
-    int world = l->tp * l->cp * l->fsdp;
-    l->ep = l->ep > world ? 1 : l->ep;
-    l->e_fsdp = world / l->ep;
-    p->sharding = (enum sharding)pick(seed, 0, 3);
-    p->grad_dtype = (enum dtype)pick(seed, 0, 1);
-    p->recompute = pick(seed, 0, 1) ? RECOMPUTE_FULL : RECOMPUTE_NONE;
-    p->context = l->cp > 1 ? CONTEXT_ALLGATHER_KV : CONTEXT_NONE;
-}
-
 static uint64_t state_bytes(void)
 {
     return bytes_of(ITEM_WEIGHTS) + bytes_of(ITEM_GRADIENTS) + bytes_of(ITEM_MASTER) +
@@ -280,7 +252,7 @@ static void less_state_is_less(void **state)
     uint64_t seed = 11;
     (void)state;
     for (int round = 0; round < 200; round++) {
-        draw_layout(&seed);
+        sample_draw(&s, &seed);
         struct primitives *p = &s.choices.primitives;
         compute(4096);
         uint64_t all = state_bytes(), peak = budget.groups[0].peak_bytes;

@@ -4,6 +4,7 @@
 #define RANKFIT_TESTS_PLANNER_TRAINED_SAMPLE_H
 
 #include "budget_sample.h"
+#include "tests/support/random.h"
 
 /* Llama-3.1-8B. A layer: q and o 4096 x 4096 = 16,777,216 each; k and v 1024 x 4096 = 4,194,304
  * each; gate, up and down 14336 x 4096 = 58,720,256 each; two norms of 4096. Matrices of a layer
@@ -52,6 +53,35 @@ static inline void sample_flops(struct sample *s)
     h->link_bytes_per_second = 1e11;
     h->network_bytes_per_second = 1e10;
     h->gather_efficiency = h->exchange_efficiency = h->network_efficiency = 1;
+}
+
+/* low..high */
+static inline int sample_pick(uint64_t *seed, int low, int high)
+{
+    return low + (int)random_below(seed, (uint64_t)high - (uint64_t)low + 1);
+}
+
+/* One of the two models in a layout that suits it. */
+static inline void sample_draw(struct sample *s, uint64_t *seed)
+{
+    struct layout *l = &s->choices.layout;
+    struct primitives *p = &s->choices.primitives;
+    bool moe = sample_pick(seed, 0, 1) == 1;
+    if (moe)
+        sample_qwen(s);
+    else
+        sample_llama(s);
+    l->tp = 1 << sample_pick(seed, 0, 1);
+    l->cp = 1 << sample_pick(seed, 0, 1);
+    l->fsdp = 1 << sample_pick(seed, 0, 4);
+    l->ep = moe ? 1 << sample_pick(seed, 0, 2) : 1;
+    int world = l->tp * l->cp * l->fsdp;
+    l->ep = l->ep > world ? 1 : l->ep;
+    l->e_fsdp = world / l->ep;
+    p->sharding = (enum sharding)sample_pick(seed, 0, 3);
+    p->grad_dtype = (enum dtype)sample_pick(seed, 0, 1);
+    p->recompute = sample_pick(seed, 0, 1) ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+    p->context = l->cp > 1 ? CONTEXT_ALLGATHER_KV : CONTEXT_NONE;
 }
 
 #endif
