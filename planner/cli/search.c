@@ -41,6 +41,7 @@ static void options_of(const struct options *options, struct search_options *ret
         .objective = (enum objective)option_row(options, OPTION_OBJECTIVE, OBJECTIVE_THROUGHPUT),
         .threads = (int)option_number(options, OPTION_THREADS, 0),
         .everything = true,
+        .settled = true,
         .front = options_has(options, OPTION_PARETO),
     };
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BODIES = 512, UNITS = 512, LINKS = 512, LOSSES = 64, SPOTS = 128 };
+enum { BODIES = 256, UNITS = 512, LINKS = 512, LOSSES = 64, SPOTS = 128 };
 
 struct estimator *estimator_open(const struct budget_input *facts)
 {
@@ -21,7 +21,8 @@ struct estimator *estimator_open(const struct budget_input *facts)
         memo_init(&e->units, UNITS, sizeof(struct units_key), sizeof(struct units)) == 0 &&
         memo_init(&e->links, LINKS, sizeof(struct links_key), sizeof(struct links)) == 0 &&
         memo_init(&e->losses, LOSSES, sizeof(struct loss_key), sizeof(struct loss_shared)) == 0 &&
-        memo_init(&e->spots, SPOTS, sizeof(struct spots_key), sizeof(struct pipeline_spots)) == 0) {
+        memo_init(&e->spots, SPOTS, sizeof(struct spots_key),
+                  pipeline_spots_size(facts->model->layers)) == 0) {
         e->bodies.clear_size = offsetof(struct body, kinds);
         e->spots.clear_size = offsetof(struct pipeline_spots, stages);
         e->units.clear_size = offsetof(struct units, muon);
@@ -41,6 +42,17 @@ void estimator_close(struct estimator *e)
     memo_done(&e->losses);
     memo_done(&e->spots);
     free(e);
+}
+
+uint64_t estimator_settle(struct estimator *e)
+{
+    struct memo *const memos[] = { &e->bodies, &e->units, &e->links, &e->losses, &e->spots };
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < sizeof memos / sizeof *memos; i++) {
+        memo_settle(memos[i]);
+        bytes += memos[i]->places * memos[i]->entry_size;
+    }
+    return bytes;
 }
 
 static void add_state(const struct unit_shared *unit, uint64_t times, uint64_t *items)

@@ -13,6 +13,9 @@ struct estimator;
  * memory. */
 struct estimator *estimator_open(const struct budget_input *facts);
 void estimator_close(struct estimator *estimator);
+/* Before anything is asked: its tables take all of their memory from the system, so that what is
+ * held does not depend on what will be. Returns how many bytes they are. */
+uint64_t estimator_settle(struct estimator *estimator);
 
 /* Of the worst rank, as budget_worst finds it. */
 struct peaks {

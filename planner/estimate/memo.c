@@ -21,6 +21,11 @@ void memo_done(struct memo *memo)
     *memo = (struct memo){ 0 };
 }
 
+void memo_settle(struct memo *memo)
+{
+    memset(memo->entries, 0, memo->places * memo->entry_size);
+}
+
 /* Words mixed by multiplication; the constant is 2^64 over the golden ratio. */
 static uint64_t hash(const char *key, size_t size)
 {

@@ -17,6 +17,8 @@ struct memo {
  * is no memory. */
 int memo_init(struct memo *memo, size_t places, size_t key_size, size_t entry_size);
 void memo_done(struct memo *memo);
+/* Takes all of its memory from the system at once, before it has to remember anything. */
+void memo_settle(struct memo *memo);
 
 /* The entry of a key. *ret_known false: it is new, zeroed but for the key, and to be filled. */
 void *memo_find(struct memo *memo, const void *key, bool *ret_known);

@@ -16,6 +16,7 @@ void layer_classes_init(const struct model *model, const struct model_sizes *siz
                         struct layer_classes *ret)
 {
     memset(ret, 0, sizeof *ret);
+    ret->layers = model->layers;
     for (int i = 0; i < model->layers; i++) {
         int c = 0;
         while (c < ret->count && !alike(model, sizes, i, ret->layer[c]))
@@ -90,8 +91,6 @@ static bool stage_init_spots(const struct layer_classes *classes, const struct s
         if (i % ret->run == 0)
             memset(&before, 0, sizeof before);
         if (key->every || !is_covered(of, ret, key->around, i)) {
-            if (ret->count == SPOTS_MAX)
-                return false;
             struct spot *spot = &ret->spots[ret->count++];
             spot->layer = i;
             spot->before = before;
@@ -116,6 +115,26 @@ static bool same_stage(const struct layer_classes *classes, const struct stage_s
            memcmp(classes->of + a->first, classes->of + b->first, (size_t)a->layers) == 0;
 }
 
+size_t pipeline_spots_size(int layers)
+{
+    size_t size = (size_t)layers * (sizeof(struct spot) + sizeof(struct saving_layers));
+    return (sizeof(struct pipeline_spots) + size + 7) / 8 * 8;
+}
+
+/* Where the lists of a stage are: after those of the stages before it. */
+static void take_room(const struct layer_classes *classes, struct pipeline_spots *spots,
+                      struct stage_spots *ret)
+{
+    struct saving_layers *runs = (void *)(spots->room + classes->layers);
+    ret->spots = spots->room;
+    ret->in_run = runs;
+    if (spots->count == 0)
+        return;
+    const struct stage_spots *last = &spots->stages[spots->count - 1];
+    ret->spots = last->spots + last->count;
+    ret->in_run = last->in_run + run_count(last->run, last->layers);
+}
+
 void pipeline_spots_init(const struct layer_classes *classes, struct pipeline_spots *ret)
 {
     const struct spots_key *key = &ret->key;
@@ -125,7 +144,7 @@ void pipeline_spots_init(const struct layer_classes *classes, struct pipeline_sp
     for (int s = 0; s < key->pp; first += key->stage_layers[s], s++) {
         struct stage_spots *stage = &ret->stages[ret->count];
         bool seen = false;
-        if (ret->count == STAGES_MAX) {
+        if (ret->count == STAGES_MAX || first + key->stage_layers[s] > classes->layers) {
             ret->count = 0;
             return;
         }
@@ -139,6 +158,7 @@ void pipeline_spots_init(const struct layer_classes *classes, struct pipeline_sp
             seen = seen || same_stage(classes, &ret->stages[i], stage);
         if (seen)
             continue;
+        take_room(classes, ret, stage);
         if (!stage_init_spots(classes, key, stage)) {
             ret->count = 0;
             return;

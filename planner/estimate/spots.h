@@ -7,11 +7,12 @@
 
 #include "planner/budget/budget.h"
 
-enum { CLASSES_MAX = 16, SPOTS_MAX = 128, STAGES_MAX = 40, RUNS_MAX = 48 };
+enum { CLASSES_MAX = 16, STAGES_MAX = 40, RUNS_MAX = 48 };
 
 /* Layers that no budget and no time can tell apart share a class. */
 struct layer_classes {
     int count; /* CLASSES_MAX + 1: too many */
+    int layers;
     uint8_t of[MODEL_MAX_LAYERS];
     int layer[CLASSES_MAX]; /* the first of the class */
 };
@@ -33,9 +34,9 @@ struct stage_spots {
     bool has_embedding, has_head;
     uint16_t classes[CLASSES_MAX]; /* layers of each class */
     uint16_t kept[CLASSES_MAX];    /* of these, not recomputed */
-    struct saving_layers in_run[RUNS_MAX];
     int count;
-    struct spot spots[SPOTS_MAX];
+    struct saving_layers *in_run; /* of each run */
+    struct spot *spots;
 };
 
 /* The stages of a pipeline that can be the worst: of stages alike but in their place, the first
@@ -48,7 +49,10 @@ struct pipeline_spots {
     struct spots_key key;
     int count; /* 0: more than fit here */
     struct stage_spots stages[STAGES_MAX];
+    /* spots, then runs: of no more than a model has layers, since stages share none */
+    struct spot room[];
 };
+size_t pipeline_spots_size(int layers);
 
 /* around: units looked ahead of the current one. recompute_layers: first N of each stage, 0: none,
  * RECOMPUTE_ALL_LAYERS: all. every: all layers are spots (where what is kept does not grow). */

@@ -23,6 +23,7 @@ struct search {
     struct shared_search shared;
     int workers;
     struct worker worker[THREADS_MAX];
+    uint64_t table_bytes;
     struct found fastest, smallest;
     int front_count;
     struct found front[FRONT_MAX]; /* the fastest first; those of a step on which there is nothing
@@ -225,6 +226,7 @@ static void collect(const struct search *search, const struct search_options *op
         ret->legal += search->worker[i].legal;
         ret->judged += search->worker[i].judged;
     }
+    ret->table_bytes = search->table_bytes;
     ret->any = best->any;
     ret->gpus = search->space.q->gpus;
     if (best->any)
@@ -242,9 +244,12 @@ static int search_init(struct search *search, const struct question *q,
     search->shared.skip_nothing = options->skip_nothing;
     search->unit_count = units_count(&search->space);
     search->workers = thread_count(options, search->unit_count);
-    for (int i = 0; i < search->workers; i++)
-        if (worker_init(&search->worker[i], &search->space, &search->shared))
+    for (int i = 0; i < search->workers; i++) {
+        struct worker *worker = &search->worker[i];
+        if (worker_init(worker, &search->space, &search->shared))
             return -1;
+        search->table_bytes += options->settled ? estimator_settle(worker->estimator) : 0;
+    }
     return 0;
 }
 

@@ -23,6 +23,7 @@ struct search_options {
     bool front;        /* also what no other layout beats in both time and memory */
     bool skip_nothing; /* judge every layout, for tests */
     bool fits_only;    /* nothing of interest where nothing fits */
+    bool settled;      /* what is held at any time is held from the start */
     double worth_seconds; /* only shorter steps are of interest; 0: any */
     /* Told now and then, from the calling thread; share of the work done. */
     void (*progress)(void *context, double share);
@@ -38,6 +39,7 @@ struct search_result {
                 */
     struct candidate best;
     uint64_t layouts, legal, judged; /* of which the last were not skipped */
+    uint64_t table_bytes;            /* settled: of all threads' tables */
     double seconds;
     int front_count;
     struct candidate front[FRONT_MAX]; /* shortest step first */

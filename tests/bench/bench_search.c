@@ -135,7 +135,7 @@ static double search(struct subject *s, const struct search_options *options, ui
 /* Every layout that derivation chooses from, each judged: none is skipped. */
 static void judge_all(struct subject *s, int gpus)
 {
-    const struct search_options options = { .threads = 2, .skip_nothing = true };
+    const struct search_options options = { .threads = 2, .skip_nothing = true, .settled = true };
     uint64_t judged = 1, layouts;
     s->question.gpus = gpus;
     reset_peak();
@@ -148,7 +148,7 @@ static void judge_all(struct subject *s, int gpus)
 /* The whole space with its proofs. Returns what was held at most: tables of fixed size, full. */
 static long search_everything(struct subject *s, int gpus)
 {
-    const struct search_options options = { .threads = 2, .everything = true };
+    const struct search_options options = { .threads = 2, .everything = true, .settled = true };
     uint64_t judged = 1, layouts = 1;
     s->question.gpus = gpus;
     reset_peak();
