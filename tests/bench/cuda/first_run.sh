@@ -1,6 +1,7 @@
 #!/bin/sh
 # The same small plans on the host backend and on the CUDA backend: losses of each step, and every
 # gradient and hidden state of the first step. usage: first_run.sh BUILD [GPUS]
+# shellcheck disable=SC2086 # options are words
 set -u
 build=$1 gpus=${2:-1}
 here=$(dirname "$0")

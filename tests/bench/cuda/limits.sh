@@ -5,6 +5,7 @@
 # tests/paired/test_device_limits.c reads them from tests/data/measured/limits; a line a run is printed.
 # On two GPUs (GPUS 2) plans of one GPU run side by side, then those of two.
 #     tests/bench/cuda/limits.sh BUILD OUT GPUS [NAME...]      (NAME: only these plans)
+# shellcheck disable=SC2086 # options are words
 set -u
 build=$1
 out=$2
@@ -112,7 +113,9 @@ if [ "$gpus" -eq 1 ]; then
     one_a
     one_b
 else
+    # shellcheck disable=SC2030,SC2031 # each has its own
     (export CUDA_VISIBLE_DEVICES=0; one_a) &
+    # shellcheck disable=SC2030,SC2031
     (export CUDA_VISIBLE_DEVICES=1; one_b) &
     wait
     two

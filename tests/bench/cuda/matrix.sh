@@ -6,11 +6,12 @@
 # of two. GPUS 0: plans only, with what they predict. store.py makes OUT the stored rows of tests/data/measured.
 #     tests/bench/cuda/matrix.sh BUILD OUT GPUS [NAME...]      (NAME: only these rows)
 #     tests/bench/cuda/matrix.sh --names
+# shellcheck disable=SC2086 # options are words
 set -u
 build=$1
 out=${2:-}
 gpus=${3:-names}
-[ $# -gt 3 ] && shift 3 || set --
+if [ $# -gt 3 ]; then shift 3; else set --; fi
 only=$*
 hardware=${HARDWARE:-h200}
 

@@ -4,6 +4,7 @@
 # small step under compute-sanitizer (memory accesses; with --races, shared memory as well).
 # GPUS 0: compute-sanitizer alone.
 #     tests/bench/cuda/numerics.sh BUILD GPUS [--races]
+# shellcheck disable=SC2086 # options are words
 set -u
 build=$1 gpus=$2 races=${3:-}
 here=$(dirname "$0")

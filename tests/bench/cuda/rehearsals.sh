@@ -4,6 +4,7 @@
 # eight what it holds. Leaves NAME.plan.json, NAME.json (the run), NAME.rR.json (rank R rehearsed) and NAME.command in
 # OUT. rehearsals.py reads them: what differs, and with --store the rows of tests/data/measured/rehearsals.
 #     tests/bench/cuda/rehearsals.sh BUILD OUT [NAME...]
+# shellcheck disable=SC2086 # options are words
 set -u
 build=$1
 out=$2
@@ -46,7 +47,7 @@ one() {
     rank=$3
     shift 3
     wanted "$name" || return 0
-    echo "rankfit plan $*; rankfit rehearse --rank "$rank" --steps 2 --memory-limit h100-sxm" >"$out/$name.command"
+    echo "rankfit plan $*; rankfit rehearse --rank $rank --steps 2 --memory-limit h100-sxm" >"$out/$name.command"
     "$build/rankfit" plan "$@" -o "$out/$name.plan.json" >"$out/$name.log" 2>&1
     CUDA_VISIBLE_DEVICES=$gpu timeout 180 "$build/rankfit" rehearse "$out/$name.plan.json" --rank "$rank" --steps 2 \
         --memory-limit h100-sxm -o "$out/$name.r$rank.json" >"$out/$name.r$rank.log" 2>&1 ||
@@ -57,7 +58,8 @@ one() {
 eight() {
     gpu=$1
     for name in $eights; do
-        wanted "$name" && mkdir "$out/$name.claim" 2>/dev/null || continue
+        wanted "$name" || continue
+        mkdir "$out/$name.claim" 2>/dev/null || continue
         cp "$plans/$name.plan.json" "$out/"
         steps=$(python3 -c 'import json, sys; s = json.load(open(sys.argv[1]))["recommended"]["step"]["seconds"]
 print(2 if s < 4 else 1)' "$out/$name.plan.json")

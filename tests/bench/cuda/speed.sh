@@ -4,6 +4,7 @@
 # follows, and for a traced run each kind of work. Results stay in OUT: torch.json, and NAME.plan.json and NAME.json of
 # each run. SPEED_ROWS: which of the rows below, in this order.
 #     tests/bench/cuda/speed.sh BUILD OUT
+# shellcheck disable=SC2086 # one word or none
 set -u
 build=$1 out=$2
 here=$(dirname "$0")
