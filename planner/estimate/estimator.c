@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BODIES = 256, UNITS = 512, LINKS = 512, LOSSES = 64, SPOTS = 128 };
+enum { BODIES = 256, UNITS = 512, LINKS = 512, LOSSES = 64, SPOTS = 128, MEMOS = 5 };
 
 struct estimator *estimator_open(const struct budget_input *facts)
 {
@@ -46,9 +46,9 @@ void estimator_close(struct estimator *e)
 
 uint64_t estimator_settle(struct estimator *e)
 {
-    struct memo *const memos[] = { &e->bodies, &e->units, &e->links, &e->losses, &e->spots };
+    struct memo *const memos[MEMOS] = { &e->bodies, &e->units, &e->links, &e->losses, &e->spots };
     uint64_t bytes = 0;
-    for (size_t i = 0; i < sizeof memos / sizeof *memos; i++) {
+    for (int i = 0; i < MEMOS; i++) {
         memo_settle(memos[i]);
         bytes += memos[i]->places * memos[i]->entry_size;
     }

@@ -8,10 +8,7 @@ static int *degree_of(struct degrees *d, int degree)
 
 void units_init(const struct space *space, struct units *ret)
 {
-    ret->space = space;
-    ret->degrees = space_fixed_degrees(space);
-    ret->next = 0;
-    ret->depth = 0;
+    *ret = (struct units){ .space = space, .degrees = space_fixed_degrees(space) };
 }
 
 /* The first values of all degrees from the depth on; there always is one, and it depends on those
