@@ -105,14 +105,15 @@ static void inputs_text(const struct text *t)
     struct stage s;
     struct in_flight f;
     char tokens[COUNT_TEXT], ends[64] = "";
-    uint64_t pieces = packed_pieces(t->in);
+    uint64_t pieces = packed_pieces(t->in), bytes = t->rank->item_bytes[ITEM_INPUTS];
     stage_init(t->in, t->rank->stage, &s);
     in_flight_init(t->in, &s, &f);
     if (pieces > 0)
         (void)snprintf(ends, sizeof ends, " + 4 B x %" PRIu64 " ends of pieces)", pieces + 1);
     (void)snprintf(t->ret, t->size, "%s%d B x %s tokens%s x %d micro-batches",
                    pieces > 0 ? "(" : "", 4 * inputs_values(t->in),
-                   count(tokens, local_tokens(t->in)), ends, f.micro_batches);
+                   count(tokens, local_tokens(t->in)), ends,
+                   bytes > 0 ? (int)(bytes / f.inputs) : f.micro_batches); /* at the peak */
 }
 
 static void checkpoints_text(const struct text *t)

@@ -290,7 +290,7 @@ static void draw_rl(const struct draw *d, struct layout *l, uint64_t seq, struct
     p->rl = (unsigned)pick(d, 0, (1 << RL_COUNT) - 1);
     if (p->rl & RL_REFERENCE)
         p->reference_weights = (enum reference_weights)pick(d, 0, 1);
-    if (l->vpp > 1 || chance(d, 2)) /* rows need not be whole groups of micro-batches */
+    if (chance(d, 2))
         return;
     uint64_t part = 2 * (uint64_t)l->tp, own = (seq + (uint64_t)l->cp - 1) / (uint64_t)l->cp;
     p->tokens_per_gpu = part * ((own + part - 1) / part + (uint64_t)pick(d, 0, 1) * own);
