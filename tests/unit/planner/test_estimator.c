@@ -147,7 +147,9 @@ static void draw_layout(uint64_t *seed, struct choices *c)
     l->e_fsdp = l->e_fsdp > 0 ? l->e_fsdp : 1;
     l->micro_batch = pick(seed, 1, 2);
     l->micro_batches = pick(seed, 1, 6);
-    l->vpp = l->pp > 1 && pick(seed, 0, 2) == 0 ? 2 : 1;
+    l->vpp = l->pp > 1 && pick(seed, 0, 2) == 0 ? pick(seed, 2, 5) : 1;
+    if (l->vpp > 1)
+        l->micro_batches *= l->pp;
     if (l->vpp > 1) /* they come in groups of pp */
         l->micro_batches *= l->pp;
     layout_split_layers(l, s.model.layers);
