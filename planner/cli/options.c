@@ -245,14 +245,14 @@ const struct option_info option_infos[OPTION_COUNT] = {
                        .help = "write what each rank did when, for chrome://tracing and Perfetto: "
                                "phases, layers, operations, on GPUs every kernel" },
     [OPTION_OBJECTIVE] = { .name = "objective",
-                           .value = "throughput|headroom|gpus|gpu-hours",
+                           .value = "NAME",
                            .commands = FOR_SEARCH,
                            .type = OPTION_NAME,
                            .in_recipe = true,
                            .names = objective_names,
-                           .help = "what is best: the shortest step (the default), the smallest "
-                                   "peak, the fewest GPUs up to --gpus, the fewest GPU-hours for "
-                                   "--tokens on up to --gpus" },
+                           .help = "what is best: throughput, the shortest step (the default); "
+                                   "headroom, the smallest peak; gpus, the fewest up to --gpus; "
+                                   "gpu-hours, the fewest for --tokens on up to --gpus" },
     [OPTION_TOKENS_OF_TRAINING] = { .name = "tokens",
                                     .value = "N",
                                     .commands = FOR_SEARCH,
@@ -365,6 +365,17 @@ static int unknown_option(const char *shown, const char *name, const struct comm
     return diag_hint(reterr, "rankfit %s --help lists the options", command->name);
 }
 
+static int missing_value(const char *word, const struct option_info *info, struct diag_list *reterr)
+{
+    char names[128] = "";
+    size_t used = 0, count = 0;
+    while (info->names && info->names[count])
+        count++;
+    text_append_names(names, sizeof names, &used, info->names, count);
+    diag_error(reterr, (struct pos){ .file = word }, "needs a value");
+    return diag_hint(reterr, "%s %s", word, count > 0 ? names : info->value);
+}
+
 /* One word that begins with "--". Returns how many further words it takes, or -1. */
 static int check_long_option(const char *word, bool is_last, const struct command *command,
                              struct diag_list *reterr)
@@ -381,10 +392,8 @@ static int check_long_option(const char *word, bool is_last, const struct comman
     bool takes_value = option_infos[id].value != NULL;
     if (equals && !takes_value)
         return diag_error(reterr, (struct pos){ .file = word }, "--%s takes no value", name);
-    if (!equals && takes_value && is_last) {
-        diag_error(reterr, (struct pos){ .file = word }, "needs a value");
-        return diag_hint(reterr, "--%s %s", name, option_infos[id].value);
-    }
+    if (!equals && takes_value && is_last)
+        return missing_value(word, &option_infos[id], reterr);
     return takes_value && !equals ? 1 : 0;
 }
 
@@ -398,7 +407,7 @@ static int check_short_option(const char *word, bool is_last, const struct comma
         if (!info->value)
             return word[2] ? unknown_option(word, word + 1, command, reterr) : 0;
         if (!word[2] && is_last)
-            return diag_error(reterr, (struct pos){ .file = word }, "needs a value");
+            return missing_value(word, info, reterr);
         return word[2] ? 0 : 1;
     }
     return unknown_option(word, word + 1, command, reterr);

@@ -37,6 +37,8 @@ static const struct bad_input bad_inputs[] = {
     { "abbreviated_option", 2, "\"$RANKFIT\" plan --mod qwen3-0.6b" },
     { "option_of_another_command", 2, "\"$RANKFIT\" plan --steps 3" },
     { "missing_value", 2, "\"$RANKFIT\" plan --model" },
+    { "missing_name", 2, "\"$RANKFIT\" search --objective" },
+    { "missing_file", 2, "\"$RANKFIT\" search -o" },
     { "flag_with_value", 2, "\"$RANKFIT\" plan --json=yes" },
     { "option_twice", 2, "\"$RANKFIT\" plan " DENSE " --gpus 16" },
     { "too_many_arguments", 2, "\"$RANKFIT\" compare a b c" },

@@ -263,6 +263,31 @@ static void set_twice(void **state)
     done(&p);
 }
 
+/* The library that lays the help out puts values apart from options whose line is too long. */
+static void help_lines_are_whole(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < command_count; i++) {
+        char *text = NULL;
+        size_t size = 0;
+        FILE *out = open_memstream(&text, &size);
+        assert_non_null(out);
+        options_help(&commands[i], out);
+        assert_int_equal(fclose(out), 0);
+        if (strstr(text, "  ="))
+            fail_msg("rankfit %s --help: %s", commands[i].name, text);
+        for (int id = 0; id < OPTION_COUNT; id++) {
+            char shown[96];
+            const struct option_info *info = &option_infos[id];
+            (void)snprintf(shown, sizeof shown, "      --%s%s%s", info->name,
+                           info->value ? "=" : "", info->value ? info->value : "");
+            if (!info->letter && info->commands & command_bit(&commands[i]) && !strstr(text, shown))
+                fail_msg("rankfit %s --help lacks%s", commands[i].name, shown);
+        }
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +302,7 @@ int main(void)
         cmocka_unit_test(long_lists_are_refused),
         cmocka_unit_test(recipes_are_judged_whole),
         cmocka_unit_test(set_twice),
+        cmocka_unit_test(help_lines_are_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
