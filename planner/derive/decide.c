@@ -319,6 +319,7 @@ static void decide_by_search(struct space *space, struct decision *decision)
     double gain = decision->chosen.time.seconds / best - 1;
     if (gain > worth) {
         decision->searched_gain = gain;
+        decision->tile_gain = 0;
         decision->degrees = degrees_of(&result->best.choices.layout);
         decision->chosen = result->best;
     }
@@ -335,8 +336,10 @@ bool decide(struct space *space, struct decision *ret)
     space_fill(space, &ret->chosen);
     decide_settings(space, ret);
     decide_speed(space, ret);
+    decide_tiles(space, ret);
     decide_by_search(space, ret);
     decide_stages(space, ret);
+    decide_tiles(space, ret);
     space_fill(space, &ret->chosen);
     return true;
 }

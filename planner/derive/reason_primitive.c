@@ -19,6 +19,20 @@ static void tell_recompute(struct story *s)
     story_price_settings(s, &other, "recompute", recompute_names[other.recompute]);
 }
 
+static void tell_attention(struct story *s)
+{
+    struct settings other = s->settings;
+    int kept = s->chosen->choices.primitives.keep_attention;
+
+    if (s->settings.recompute != RECOMPUTE_FULL || s->space->attention.count < 2 ||
+        !story_begin_number(s, "keep_attention", kept))
+        return;
+    TELL(s, kept ? "recomputed layers keep what attention made: a replay does not attend again"
+                 : "a replay attends again: nothing of it is kept");
+    other.keep_attention = !kept;
+    story_price_settings(s, &other, "keep_attention", kept ? "0" : "1");
+}
+
 static void tell_loss(struct story *s)
 {
     const struct question *q = s->space->q;
@@ -47,7 +61,15 @@ static void tell_tiles(struct story *s)
     if (!s->space->open_tile || p->loss == LOSS_RING_DTP ||
         !story_begin_number(s, "loss_tile_tokens", p->loss_tile_tokens))
         return;
-    TELL(s, p->loss_tile_tokens > LOSS_TILE_TOKENS
+    if (s->decision->tile_gain > 0)
+        TELL(s,
+             "%.0f %% faster than the largest tiles that leave the peak as it is: the head's "
+             "gradient is read and written once a tile",
+             100 * s->decision->tile_gain);
+    else
+        TELL(
+            s,
+            p->loss_tile_tokens > LOSS_TILE_TOKENS
                 ? "the largest tiles that leave the peak as it is: the head's gradient is read and "
                   "written once a tile"
                 : "larger tiles would raise the peak");
@@ -171,7 +193,8 @@ static void tell_context(struct story *s)
 void reasons_of_primitives(struct story *s)
 {
     static void (*const tellers[])(struct story *) = {
-        tell_recompute, tell_loss, tell_tiles, tell_moe, tell_prefetch, tell_streams, tell_context,
+        tell_recompute, tell_attention, tell_loss,    tell_tiles,
+        tell_moe,       tell_prefetch,  tell_streams, tell_context,
     };
     for (size_t i = 0; i < sizeof tellers / sizeof *tellers; i++)
         tellers[i](s);

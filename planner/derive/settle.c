@@ -9,7 +9,7 @@
 #define EQUALLY_FAST 0.005
 
 enum {
-    MAX_MEMBERS = 640,
+    MAX_MEMBERS = 960,
     MOST_EQUALS = 10 /* judged among the equally fast */
 };
 
@@ -87,6 +87,7 @@ static bool family_fits(struct settle *s, const struct degrees *degrees,
 
     lean.sharding = settings->sharding;
     lean.recompute = settings->recompute;
+    lean.keep_attention = settings->keep_attention;
     lean.linear_context = s->linear_context;
     space_complete(s->space, degrees, &lean, &candidate.choices);
     if (!space_legal(s->space, &candidate.choices))
@@ -114,7 +115,7 @@ static void add_member(struct settle *s, const struct degrees *degrees,
                          .order = order };
 }
 
-/* Loss and chunks under one sharding and recompute. */
+/* Loss and chunks under one sharding and recompute, with attention kept or not. */
 static void add_family(struct settle *s, const struct degrees *degrees, struct settings settings,
                        int order)
 {
@@ -134,9 +135,25 @@ static void add_family(struct settle *s, const struct degrees *degrees, struct s
     }
 }
 
+/* All kinds of recompute, the leanest first. */
+static void add_recompute(struct settle *s, const struct degrees *degrees, struct settings settings,
+                          int order)
+{
+    const struct knob *recompute = &s->space->recompute, *attention = &s->space->attention;
+    int more_held = 0;
+
+    for (int r = recompute->count - 1; r >= 0; r--) {
+        bool full = recompute->values[r] == RECOMPUTE_FULL;
+        settings.recompute = (enum recompute)recompute->values[r];
+        for (int a = attention->count - 1; a >= (full ? 0 : attention->count - 1); a--) {
+            settings.keep_attention = attention->values[a];
+            add_family(s, degrees, settings, order * 3 + more_held++);
+        }
+    }
+}
+
 static void add_sharding(struct settle *s, enum sharding sharding)
 {
-    const struct knob *recompute = &s->space->recompute;
     struct widths w = shard_widths(s->space, &s->decision->chosen.choices.layout);
     struct degrees degrees = s->decision->degrees;
     struct settings settings = { .sharding = sharding };
@@ -146,12 +163,7 @@ static void add_sharding(struct settle *s, enum sharding sharding)
         for (int j = 0; j < (sharded ? w.expert_count : 1); j++) {
             degrees.fsdp = w.dense[i];
             degrees.e_fsdp = w.expert[j];
-            for (int r = recompute->count - 1; r >= 0; r--) {
-                settings.recompute = (enum recompute)recompute->values[r];
-                int more_held = recompute->count - 1 - r;
-                add_family(s, &degrees, settings,
-                           ((int)(SHARDING_FSDP - sharding) * 3 + i + j) * 2 + more_held);
-            }
+            add_recompute(s, &degrees, settings, (int)(SHARDING_FSDP - sharding) * 3 + i + j);
         }
 }
 
@@ -285,8 +297,8 @@ static int least_recompute(const struct space *space, struct choices *choices)
     return high;
 }
 
-/* One way to run ahead, to chunk and to shard: taken where it gets faster by keeping some layers.
- */
+/* One way to run ahead, to chunk, to shard and to keep attention: taken where it gets faster by
+ * keeping some layers. */
 static void keep_some(struct settle *s, const struct degrees *degrees,
                       const struct settings *settings)
 {
@@ -321,13 +333,15 @@ static void keep_what_fits(struct settle *s)
         return;
     for (int i = 0; i < w.dense_count * w.expert_count; i++)
         for (int a = 0; a < space->ahead.count; a++)
-            for (int c = 0; c < space->chunks.count; c++) {
-                degrees.fsdp = w.dense[i / w.expert_count];
-                degrees.e_fsdp = w.expert[i % w.expert_count];
-                settings.ahead = (enum ahead)space->ahead.values[a];
-                settings.chunks = space->chunks.values[c];
-                keep_some(s, &degrees, &settings);
-            }
+            for (int c = 0; c < space->chunks.count; c++)
+                for (int k = 0; k < space->attention.count; k++) {
+                    degrees.fsdp = w.dense[i / w.expert_count];
+                    degrees.e_fsdp = w.expert[i % w.expert_count];
+                    settings.ahead = (enum ahead)space->ahead.values[a];
+                    settings.chunks = space->chunks.values[c];
+                    settings.keep_attention = space->attention.values[k];
+                    keep_some(s, &degrees, &settings);
+                }
 }
 
 static void settle_all(struct settle *s, const struct knob *linear)

@@ -16,6 +16,7 @@ static bool has_no_other(const struct space *space, const char *key)
         { "etp", !space->open_etp },
         { "sharding", space->sharding.count == 1 },
         { "recompute", space->recompute.count == 1 },
+        { "keep_attention", !space->open_attention },
         { "loss", space->loss.count == 1 },
         { "moe", space->chunks.count == 1 },
         { "prefetch_units", !space->open_prefetch },

@@ -183,29 +183,33 @@ static uint64_t smaller(uint64_t a, uint64_t b)
  * unit, and communicators; the loss. */
 enum floor_of { FLOOR_OF_SAVED, FLOOR_OF_BODY, FLOOR_OF_STATE, FLOOR_OF_ALL };
 
-/* The last layer at work, forward or backward, with its own unit gathered and, backward, its
- * gradients and the gradient stream, whichever way it is kept or replayed; on top of what is held.
- */
-static uint64_t last_layer_bytes(const struct stage_parts *p, const struct stage_held *held,
-                                 enum floor_of of)
+/* The last layer in one of two modes, without its output, which may be elsewhere. */
+static uint64_t last_layer_in(const struct stage_parts *p, enum residency_mode one,
+                              enum residency_mode other)
 {
     struct estimator *e = p->e;
     int rows = e->in.hardware->host ? ROWS_POINT : ROWS_HIGH;
     int layer = p->stage->first + p->stage->layers - 1;
-    const struct unit_shared *unit = &p->units->layer[e->classes.of[layer]];
-    const struct kind_peak *kinds[RESIDENCY_MODES];
-    for (int m = 0; m < RESIDENCY_MODES; m++)
-        kinds[m] = shared_kind(e, p->body, rows, layer, (enum residency_mode)m);
-    uint64_t forward =
-        smaller(kinds[RESIDENCY_FORWARD]->bare, kinds[RESIDENCY_FORWARD_SAVED]->bare);
-    uint64_t backward =
-        smaller(kinds[RESIDENCY_BACKWARD]->bare, kinds[RESIDENCY_BACKWARD_SAVED]->bare);
-    forward = add_sat(held->forward, forward);
+    return smaller(shared_kind(e, p->body, rows, layer, one)->bare,
+                   shared_kind(e, p->body, rows, layer, other)->bare);
+}
+
+/* The last layer at work, whichever way it is kept or replayed, on top of what is held: backward
+ * with the gradient stream; with its own unit gathered and its gradients, or forward. Of a body
+ * without the latter: it would cost two more tables, and holds less. */
+static uint64_t last_layer_bytes(const struct stage_parts *p, const struct stage_held *held,
+                                 enum floor_of of)
+{
+    int layer = p->stage->first + p->stage->layers - 1;
+    const struct unit_shared *unit = &p->units->layer[p->e->classes.of[layer]];
+    uint64_t backward = last_layer_in(p, RESIDENCY_BACKWARD, RESIDENCY_BACKWARD_SAVED);
     backward = add_sat(held->backward, add_sat(backward, p->flight.checkpoint));
     if (of == FLOOR_OF_BODY)
-        return larger(forward, backward);
+        return backward;
+    uint64_t forward = last_layer_in(p, RESIDENCY_FORWARD, RESIDENCY_FORWARD_SAVED);
     uint64_t gradients = add_sat(unit->gradient.dense, unit->gradient.expert);
-    return add_sat(unit->gathered, larger(forward, add_sat(backward, gradients)));
+    return add_sat(unit->gathered,
+                   larger(add_sat(held->forward, forward), add_sat(backward, gradients)));
 }
 
 static uint64_t loss_working_bytes(const struct loss_bytes *l)

@@ -80,12 +80,14 @@ void format_primitives(const struct model *model, const struct primitives *p, ch
     size_t used = 0;
     text_append(ret, size, &used, "%s, ", sharding_names[p->sharding]);
     if (p->recompute_layers > 0 && p->recompute != RECOMPUTE_NONE)
-        text_append(ret, size, &used, "%s recompute of %d, ", recompute_names[p->recompute],
+        text_append(ret, size, &used, "%s recompute of %d", recompute_names[p->recompute],
                     p->recompute_layers);
     else
-        text_append(ret, size, &used, "%s recompute, ",
+        text_append(ret, size, &used, "%s recompute",
                     p->recompute == RECOMPUTE_NONE ? "no" : recompute_names[p->recompute]);
-    text_append(ret, size, &used, "%s", losses[p->loss]);
+    if (p->keep_attention && p->recompute == RECOMPUTE_FULL)
+        text_append(ret, size, &used, " but attention");
+    text_append(ret, size, &used, ", %s", losses[p->loss]);
     if (model->moe.experts > 0)
         append_moe(p, ret, size, &used);
     for (int i = 0; i < OFFLOAD_COUNT; i++)

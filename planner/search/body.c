@@ -87,7 +87,7 @@ static int schedules_of(const struct space *space, struct settings *ret)
 }
 
 struct kinds {
-    struct knob linear, context, exchange;
+    struct knob linear, context, exchange, attention;
     int schedule_count;
     struct settings schedules[2 * SPACE_MAX_VALUES];
 };
@@ -97,6 +97,7 @@ static void kinds_init(const struct space *space, const struct degrees *d, struc
     ret->linear = space_linear_contexts(space, d->cp);
     ret->context = space_contexts(space, d->cp);
     ret->exchange = space_exchanges(space, d->ep);
+    ret->attention = space->attention;
     ret->schedule_count = schedules_of(space, ret->schedules);
 }
 
@@ -117,11 +118,14 @@ static uint64_t body_layouts(const struct worker *w, const struct body *body)
         tiles += ring ? (uint64_t)space_vocab_groups(space, &choices.layout, values)
                       : (uint64_t)family_tiles(space, &choices.layout, loss).count;
     }
-    for (unsigned offload = 0; offload <= offload_most(space); offload++) {
-        struct variants variants;
-        variants_init(space, &choices.layout, offload, &variants);
-        members += (uint64_t)variants.count;
-    }
+    struct settings settings = body->settings;
+    for (settings.offload = 0; settings.offload <= offload_most(space); settings.offload++)
+        for (int a = 0; a < space->attention.count; a++) {
+            struct variants variants;
+            settings.keep_attention = space->attention.values[a];
+            variants_init(space, &choices.layout, &settings, &variants);
+            members += (uint64_t)variants.count;
+        }
     for (int s = 0; s < space->sharding.count; s++) {
         enum sharding sharding = (enum sharding)space->sharding.values[s];
         uint64_t levels = (uint64_t)family_levels(space, sharding).count;
@@ -142,6 +146,7 @@ static void each_schedule(struct worker *w, const struct body *context, const st
             body.settings = kinds->schedules[c];
             body.settings.linear_context = context->settings.linear_context;
             body.settings.context = context->settings.context;
+            body.settings.keep_attention = context->settings.keep_attention;
             body.settings.exchange = (enum exchange)kinds->exchange.values[e];
             search_body(w, &body);
         }
@@ -157,6 +162,18 @@ static void each_cap(struct worker *w, const struct body *context, const struct 
     }
 }
 
+/* What recomputed layers keep of attention. */
+static void each_attention(struct worker *w, struct body *body, const struct layout *layout,
+                           const struct kinds *kinds)
+{
+    for (int a = 0; a < kinds->attention.count; a++) {
+        body->settings.keep_attention = kinds->attention.values[a];
+        variants_init(&w->space, layout, &body->settings, &body->variants);
+        if (body->variants.count > 0)
+            each_cap(w, body, kinds);
+    }
+}
+
 /* One micro-batch and interleaving: every body. */
 static void each_body(struct worker *w, const struct degrees *degrees, const struct kinds *kinds)
 {
@@ -165,7 +182,6 @@ static void each_body(struct worker *w, const struct degrees *degrees, const str
     struct body body = { .degrees = *degrees, .least = least };
     struct choices choices;
     space_complete(space, degrees, &body.settings, &choices);
-    variants_init(space, &choices.layout, 0, &body.variants);
     least_seconds_init(w, degrees, least);
     for (unsigned offload = 0; offload <= offload_most(space); offload++)
         body.open[place_of(space, offload)] = true;
@@ -176,7 +192,7 @@ static void each_body(struct worker *w, const struct degrees *degrees, const str
             body.settings.context = (enum context)kinds->context.values[x];
             body.settings.exchange = (enum exchange)kinds->exchange.values[0];
             if (body_is_legal(w, &body))
-                each_cap(w, &body, kinds);
+                each_attention(w, &body, &choices.layout, kinds);
         }
 }
 

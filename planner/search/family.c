@@ -131,7 +131,7 @@ static bool open_family(struct worker *w, struct family *f)
 {
     const struct space *space = &w->space;
     space_complete(space, &f->degrees, &f->settings, &f->choices);
-    variants_init(space, &f->choices.layout, f->settings.offload, &f->variants);
+    variants_init(space, &f->choices.layout, &f->settings, &f->variants);
     f->tiles = family_tiles(space, &f->choices.layout, f->settings.loss);
     f->levels = family_levels(space, f->settings.sharding);
     if (f->variants.count == 0)

@@ -52,6 +52,17 @@ static void note_ahead(struct space *space)
     knob_set(&space->ahead, true, 0, last - first + 1, levels + first);
 }
 
+/* Where layers may be recomputed that attend. */
+static void note_attention(struct space *space)
+{
+    static const int values[] = { 1, 0 };
+    bool recomputes = space->recompute.values[space->recompute.count - 1] == RECOMPUTE_FULL;
+
+    space->open_attention =
+        !choice_is_fixed(&space->q->fixed, "keep_attention") && space->has_softmax && recomputes;
+    knob_set(&space->attention, space->open_attention, space->base.keep_attention, 2, values);
+}
+
 static void note_knobs(struct space *space)
 {
     static const int shardings[] = { SHARDING_REPLICATED, SHARDING_ZERO1, SHARDING_FSDP };
@@ -74,6 +85,7 @@ static void note_knobs(struct space *space)
     space->capped = (struct knob){ .count = 1, .values = { false } };
     note_ahead(space);
     note_chunks(space);
+    note_attention(space);
 }
 
 static int count_stages(const struct layout *layout)
@@ -218,6 +230,8 @@ static struct settings settings_at(const struct space *space, bool last)
                               .loss = (enum loss)values[2],
                               .chunks = values[3],
                               .ahead = (enum ahead)values[4],
+                              .keep_attention =
+                                  space->attention.values[last ? space->attention.count - 1 : 0],
                               .linear_context = LINEAR_CONTEXT_HEAD_SPLIT };
 }
 
@@ -245,6 +259,7 @@ struct settings settings_of(const struct choices *choices)
         .linear_context = p->linear_context,
         .recompute_layers = p->recompute_layers > 0 ? p->recompute_layers : 0,
         .offload = p->offload,
+        .keep_attention = p->keep_attention,
     };
 }
 
@@ -420,6 +435,8 @@ void space_complete_primitives(const struct space *space, const struct degrees *
     if (space->open_recompute_layers && p->recompute == RECOMPUTE_FULL &&
         settings->recompute_layers > 0)
         p->recompute_layers = settings->recompute_layers;
+    if (space->open_attention)
+        p->keep_attention = p->recompute == RECOMPUTE_FULL && settings->keep_attention;
     if (space->open_offload)
         p->offload = settings->offload;
     if (space->open_tile && settings->tile > 0)

@@ -27,13 +27,14 @@ struct space {
     bool open_context, open_linear_context, open_moe, open_vocab_group, open_host_bytes;
     bool open_prefetch, open_streams, open_tile;
     bool open_vpp, open_micro_batch, open_stages, open_recompute_layers, open_offload;
-    bool open_exchange, open_cap;
+    bool open_exchange, open_cap, open_attention;
     bool full_widths_only;  /* shard over all ranks there are; set by who wants fewer layouts */
     bool every_divisor;     /* of tensor splits and micro-batches, not powers of two alone */
     struct primitives base; /* defaults with the fixed choices on top */
     struct layout fixed;    /* meaningful where not open */
     struct knob sharding, recompute, loss, chunks, ahead;
-    struct knob context; /* of softmax attention where cp > 1 */
+    struct knob attention; /* keep_attention of recomputed layers */
+    struct knob context;   /* of softmax attention where cp > 1 */
     struct knob exchange, capped;
     int lighter; /* layers that an end of stages has fewer for its head and loss; 0: none */
     long layouts, legal, fitting;
@@ -64,8 +65,9 @@ struct settings {
     int tile;
     enum context context; /* used where cp > 1 */
     enum exchange exchange;
-    bool capped;     /* chunks one after another, of as few tokens as make so many of them */
-    int vocab_group; /* under ring_dtp */
+    bool capped;        /* chunks one after another, of as few tokens as make so many of them */
+    int vocab_group;    /* under ring_dtp */
+    int keep_attention; /* used under full recompute */
 };
 
 void space_init(struct space *space, const struct question *q);

@@ -265,6 +265,7 @@ static void the_main_case_converges(void **state)
     (void)state;
     ask_init(&ask, "qwen3.5-35b-a3b", "h100-sxm", 32, 131072);
     ask_set(&ask, "recompute", "full");
+    ask_set(&ask, "keep_attention", "0");
     derive_ok(&ask);
     const struct primitives *p = &answer.recommended.choices.primitives;
     const struct layout *l = layout();

@@ -83,7 +83,8 @@ static void look(struct plain *plain, const struct choices *choices)
         plain->seconds = time.seconds;
 }
 
-/* Recompute of nothing, of the first 1 to all layers; tiles of all sizes. */
+/* Recompute of nothing, of the first 1 to all layers, of all or of all but attention; tiles of all
+ * sizes. */
 static void look_at_layers(struct plain *plain, struct choices *c)
 {
     struct primitives *p = &c->primitives;
@@ -99,7 +100,9 @@ static void look_at_layers(struct plain *plain, struct choices *c)
             p->recompute = n > 0 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
             p->recompute_layers = n == 0 || n == layers ? RECOMPUTE_ALL_LAYERS : n;
             p->loss_tile_tokens = tiles[t];
-            look(plain, c);
+            for (p->keep_attention = 0; p->keep_attention <= (n > 0); p->keep_attention++)
+                look(plain, c);
+            p->keep_attention = 0;
         }
 }
 
