@@ -212,6 +212,17 @@ static uint64_t last_layer_bytes(const struct stage_parts *p, const struct stage
                    larger(add_sat(held->forward, forward), add_sat(backward, gradients)));
 }
 
+/* Of the last layer backward its mixer alone, which works whatever its experts are. */
+static uint64_t last_mixer_bytes(const struct stage_parts *p, const struct stage_held *held)
+{
+    struct estimator *e = p->e;
+    int rows = e->in.hardware->host ? ROWS_POINT : ROWS_HIGH;
+    int layer = p->stage->first + p->stage->layers - 1;
+    uint64_t bytes = smaller(shared_mixer(e, p->body, rows, layer, RESIDENCY_BACKWARD)->bare,
+                             shared_mixer(e, p->body, rows, layer, RESIDENCY_BACKWARD_SAVED)->bare);
+    return add_sat(held->backward, add_sat(bytes, p->flight.checkpoint));
+}
+
 static uint64_t loss_working_bytes(const struct loss_bytes *l)
 {
     return add_sat(l->logits, larger(l->tiles, l->normed));
@@ -222,7 +233,7 @@ static uint64_t work_bytes(const struct stage_parts *p, enum floor_of of)
     struct stage_held held;
     stage_held_find(p, p->e->in.hardware->host ? ROWS_POINT : ROWS_HIGH, &held);
     if (of == FLOOR_OF_SAVED)
-        return larger(held.forward, held.backward);
+        return larger(held.forward, last_mixer_bytes(p, &held));
     uint64_t work = last_layer_bytes(p, &held, of);
     if (!p->loss || of != FLOOR_OF_ALL)
         return work;

@@ -125,6 +125,12 @@ const struct kind_peak *shared_kind(struct estimator *e, struct body *body, int 
                    mode);
 }
 
+const struct kind_peak *shared_mixer(struct estimator *e, struct body *body, int rows, int layer,
+                                     enum residency_mode mode)
+{
+    return kind_of(e, body, rows, (enum mixer)e->in.model->layer_mixer[layer], FFN_NONE, mode);
+}
+
 const struct kind_peak *shared_predicted(struct estimator *e, struct body *body, int rows,
                                          enum residency_mode mode)
 {

@@ -89,6 +89,9 @@ struct estimator {
 struct body *shared_body(struct estimator *e);
 const struct kind_peak *shared_kind(struct estimator *e, struct body *body, int rows, int layer,
                                     enum residency_mode mode);
+/* Of that layer as if it were its mixer alone. */
+const struct kind_peak *shared_mixer(struct estimator *e, struct body *body, int rows, int layer,
+                                     enum residency_mode mode);
 /* Of a trained prediction layer. */
 const struct kind_peak *shared_predicted(struct estimator *e, struct body *body, int rows,
                                          enum residency_mode mode);
