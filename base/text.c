@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 enum { WORD_MAX = 96 };
 
@@ -55,7 +56,7 @@ static const char *completed(const char *word, const char *const *names, size_t 
     size_t length = strlen(word), matches = 0, best_length = SIZE_MAX;
     const char *best = NULL;
     for (size_t i = 0; i < count; i++) {
-        if (strncmp(names[i], word, length) != 0)
+        if (strncasecmp(names[i], word, length) != 0)
             continue;
         matches++;
         if (strlen(names[i]) < best_length) {
@@ -69,7 +70,7 @@ static const char *completed(const char *word, const char *const *names, size_t 
 const char *text_nearest(const char *word, const char *const *names, size_t count)
 {
     const char *whole = completed(word, names, count);
-    if (whole)
+    if (whole || !word[0])
         return whole;
     size_t limit = strlen(word) / 2;
     size_t best_distance = (limit > 1 ? limit : 1) + 1;

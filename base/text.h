@@ -5,9 +5,9 @@
 #include <stddef.h>
 
 /* The candidate that begins with `word` (of several the shortest, but a single letter counts for
- * one candidate only); else the closest by edit distance (transpositions count one, capitals
- * nothing), or NULL when none is within half the word's length (at least 1). names: count entries.
- */
+ * one candidate only); else the closest by edit distance (transpositions count one), or NULL when
+ * none is within half the word's length (at least 1), or the word is empty. Capitals are as good as
+ * small letters. names: count entries. */
 const char *text_nearest(const char *word, const char *const *names, size_t count);
 
 /* "a, b or c" of count names, appended at *used as text_append does. */

@@ -95,7 +95,10 @@ int lengths_read(const char *path, struct pos at, struct lengths *ret, struct di
     memset(ret, 0, sizeof *ret);
     FILE *file = fopen(path, "re");
     if (!file) {
-        diag_error(reterr, at, "%s cannot be read: %s", path, strerror(errno));
+        if (path[0])
+            diag_error(reterr, at, "%s cannot be read: %s", path, strerror(errno));
+        else
+            diag_error(reterr, at, "no lengths are given");
         return diag_hint(reterr, "%s", takes);
     }
     char *text = calloc(1, FILE_MAX + 1);

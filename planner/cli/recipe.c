@@ -118,17 +118,20 @@ void options_read_entry(struct options *options, const char *path, const struct 
         read_flag(options, id, node, reterr);
         return;
     }
-    if (!is_scalar(node)) {
+    const char *text = node->text;
+    if (!is_scalar(node) && option_infos[id].lists) {
+        text = value_text(options, node, reterr);
+    } else if (!is_scalar(node)) {
         diag_error(reterr, node->at, "'%s' is %s, not a single value", node->key,
                    node_kind_name(node->kind));
         return;
     }
-    if (options_has(options, id))
+    if (!text || options_has(options, id))
         return;
     enum option_type type = option_infos[id].type;
     bool may_be_path = type == OPTION_DATA_PATH || type == OPTION_BYTES_OR_DATA;
-    bool is_relative = type == OPTION_PATH || (may_be_path && looks_like_path(node->text));
-    options->value[id] = is_relative ? relative_to(&options->pool, path, node->text) : node->text;
+    bool is_relative = type == OPTION_PATH || (may_be_path && looks_like_path(text));
+    options->value[id] = is_relative ? relative_to(&options->pool, path, text) : text;
     options->at[id] = node->at;
 }
 

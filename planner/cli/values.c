@@ -19,6 +19,11 @@ static bool looks_like_several(const char *text)
     return strpbrk(text, ", ;:") || strstr(text, "..") || (text[0] && strchr(text + 1, '-'));
 }
 
+static int hint_several(struct diag_list *reterr, const char *example)
+{
+    return diag_hint(reterr, "rankfit sweep takes several, with commas and no spaces: %s", example);
+}
+
 static void check_number(const struct option_info *info, const char *text, struct pos at,
                          struct diag_list *reterr)
 {
@@ -28,7 +33,7 @@ static void check_number(const struct option_info *info, const char *text, struc
     diag_error(reterr, at, "%s is '%s', not a whole number from %" PRId64 " to %" PRId64,
                info->name, text, info->min, info->max);
     if (info->lists && looks_like_several(text))
-        diag_hint(reterr, "rankfit sweep takes several, with commas and no spaces: 8,16,32");
+        hint_several(reterr, "8,16,32");
 }
 
 static void check_tokens(const struct option_info *info, const char *text, struct pos at,
@@ -41,7 +46,10 @@ static void check_tokens(const struct option_info *info, const char *text, struc
         return;
     diag_error(reterr, at, "%s is '%s', not a count of tokens from %" PRId64 " to %s", info->name,
                text, info->min, units_format_count(most, sizeof most, (uint64_t)info->max));
-    diag_hint(reterr, "a whole number, with K for 1,024 or M for 1,048,576: 128K");
+    if (info->lists && looks_like_several(text))
+        hint_several(reterr, "4K,32K,128K");
+    else
+        diag_hint(reterr, "a whole number, with K for 1,024 or M for 1,048,576: 128K");
 }
 
 static int hint_bytes(const struct option_info *info, struct diag_list *reterr)

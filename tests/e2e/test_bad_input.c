@@ -87,6 +87,7 @@ static const struct bad_input bad_inputs[] = {
     { "set_twice", 2, "\"$RANKFIT\" plan " DENSE " --set tp=1 --set tp=2" },
     { "illegal_layout", 2, "\"$RANKFIT\" plan " DENSE " --set tp=3 --set pp=5 --set ep=2" },
     { "lengths_malformed", 2, "\"$RANKFIT\" plan " DENSE " --lengths 1000,0x" },
+    { "lengths_empty", 2, "\"$RANKFIT\" plan " DENSE " --lengths ''" },
     { "lengths_missing", 2, "\"$RANKFIT\" plan " DENSE " --lengths nosuch.txt" },
     { "lengths_too_long", 2, "\"$RANKFIT\" plan " DENSE " --lengths 1000,200000" },
     { "recipe_missing", 2, "\"$RANKFIT\" plan --recipe host-quikstart" },

@@ -234,19 +234,42 @@ static void long_lists_are_refused(void **state)
     }
 }
 
+/* What a sweep takes several of may be a list of YAML; for others it is several all the same. */
+static void lists_of_a_recipe_are_lists(void **state)
+{
+    (void)state;
+    static const char recipe[] = "gpus: [8, 16]\nseq: [4K, 8192]\n";
+    struct parsed p;
+    char directory[64];
+    parse_recipe("sweep", recipe, "", directory, &p);
+    assert_int_equal(p.list.errors, 0);
+    assert_string_equal(p.options.value[OPTION_GPUS], "8,16");
+    assert_string_equal(p.options.value[OPTION_SEQ], "4K,8192");
+    assert_int_equal(option_count(&p.options, OPTION_SEQ), 2);
+    done(&p);
+    parse_recipe("plan", recipe, "", directory, &p);
+    assert_int_equal(p.list.errors, 2);
+    assert_non_null(strstr(p.list.items[0].hint, "rankfit sweep takes several"));
+    assert_non_null(strstr(p.list.items[1].hint, "rankfit sweep takes several"));
+    done(&p);
+    parse_recipe("sweep", "gpus: [8, [16]]\nseq: {a: 4K}\n", "", directory, &p);
+    assert_int_equal(p.list.errors, 2);
+    done(&p);
+}
+
 static void recipes_are_judged_whole(void **state)
 {
     (void)state;
     struct parsed p;
     char directory[64];
-    parse_recipe("plan", "modle: a\ngpus: [1]\nset: 3\njson: 4\nrecipe: other\n", "", directory,
-                 &p);
+    parse_recipe("plan", "modle: a\nmicro-batch: [1]\nset: 3\njson: 4\nrecipe: other\n", "",
+                 directory, &p);
     assert_int_equal(p.status, 0);
     assert_int_equal(p.list.errors, 5);
     assert_true(p.options.recipe_failed);
     assert_string_equal(p.list.items[0].hint, "did you mean 'model'?");
     assert_int_equal(p.list.items[1].line, 2);
-    assert_int_equal(p.list.items[1].column, 7);
+    assert_int_equal(p.list.items[1].column, 14);
     done(&p);
 }
 
@@ -303,6 +326,7 @@ int main(void)
         cmocka_unit_test(recipes_are_judged_whole),
         cmocka_unit_test(set_twice),
         cmocka_unit_test(help_lines_are_whole),
+        cmocka_unit_test(lists_of_a_recipe_are_lists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

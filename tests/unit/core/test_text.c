@@ -28,6 +28,8 @@ static void test_nearest_by_hand(void **state)
     assert_string_equal(text_nearest("micro-batch", names, count), "micro_batch");
     /* One replacement leads to h200, four letters more to what the word is the beginning of. */
     assert_string_equal(text_nearest("h100", names, count), "h100-sxm");
+    assert_string_equal(text_nearest("H100", names, count), "h100-sxm");
+    assert_string_equal(text_nearest("H2OO", names, count), "h200");
     assert_string_equal(text_nearest("mi", names, count), "mi300x");
     assert_null(text_nearest("m", names, count));
     /* One swap of neighbours against one replacement: the first of equals wins. */
@@ -38,6 +40,7 @@ static void test_nearest_by_hand(void **state)
     static const char *const short_names[] = { "tp", "pp" };
     assert_string_equal(text_nearest("t", short_names, 2), "tp");
     assert_null(text_nearest("", names, count));
+    assert_null(text_nearest("", short_names, 2));
     assert_null(text_nearest("h200", names, 0));
 }
 
@@ -111,7 +114,7 @@ static void test_nearest_property(void **state)
             names[i] = words[i];
             size_t distance =
                 distance_by_definition(word, strlen(word), words[i], strlen(words[i]));
-            if (distance < best) {
+            if (word[0] && distance < best) { /* an empty word means none */
                 best = distance;
                 want = words[i];
             }
