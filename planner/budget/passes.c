@@ -49,96 +49,138 @@ static void consider(struct fullest *f, uint64_t bytes, int pass)
         *f = (struct fullest){ true, bytes, pass };
 }
 
-/* Of the n-th run of backwards, counted through all groups; none before the first. */
-static uint64_t taken(const struct schedule *s, const uint64_t *bytes, int n)
+/* A run's place among those of one direction, which come round again group by group. */
+static int next_run(const struct schedule *s, int run)
 {
-    return n < 0 ? 0 : bytes[s->runs - 1 - n % s->runs];
+    return run + 1 < s->runs ? run + 1 : 0;
 }
 
-/* Of the n-th run of forwards; none behind the last. */
-static uint64_t brought(const struct schedule *s, const uint64_t *bytes, int n)
+static int run_before(const struct schedule *s, int run)
 {
-    return n * s->stages < s->passes ? bytes[n % s->runs] : 0;
+    return run > 0 ? run - 1 : s->runs - 1;
 }
 
-/* Sums may wrap on their way, and are right in the end. bytes: of a pass of each run. */
+/* Sums may wrap on their way, and are right in the end. bytes: of a pass of each run. `back` is the
+ * run whose backwards begin next, `leaving` what one of those at work takes. */
 static void find_forwards(const struct schedule *s, const uint64_t *bytes, struct fullest *ret)
 {
-    uint64_t p = (uint64_t)s->stages, turn = (uint64_t)(s->ahead % s->stages), sum = 0;
-    int late = s->ahead / s->stages, count = s->passes / s->stages;
-    for (int i = 0; i < count; i++) {
-        struct fullest *run = &ret[i % s->runs];
+    uint64_t p = (uint64_t)s->stages, turn = (uint64_t)(s->ahead % s->stages), sum = 0, leaving = 0;
+    int late = s->ahead / s->stages, run = 0, back = s->runs - 1;
+    for (int i = 0; i * s->stages < s->passes; i++, run = next_run(s, run)) {
         int first = i * s->stages;
-        uint64_t own = bytes[i % s->runs], before = own - taken(s, bytes, i - late - 1);
-        uint64_t after = own - taken(s, bytes, i - late), turned = sum + turn * before;
-        consider(run, sum, first);
-        consider(run, turned, first + (int)turn);
-        consider(run, turned + (p - 1 - turn) * after, first + s->stages - 1);
+        uint64_t turned = sum + turn * (bytes[run] - leaving);
+        if (i >= late) {
+            leaving = bytes[back];
+            back = run_before(s, back);
+        }
+        uint64_t after = bytes[run] - leaving;
+        consider(&ret[run], sum, first);
+        consider(&ret[run], turned, first + (int)turn);
+        consider(&ret[run], turned + (p - 1 - turn) * after, first + s->stages - 1);
         sum = turned + (p - turn) * after;
     }
 }
 
-/* Beside the first backward. */
-static uint64_t first_backward(const struct schedule *s, const uint64_t *bytes)
+/* Beside the first backward: what the forwards before it brought, of which the last are those of
+ * run *ret_run. */
+static uint64_t first_backward(const struct schedule *s, const uint64_t *bytes, int *ret_run)
 {
     uint64_t sum = 0;
-    int forwards = s->ahead + 1, whole = forwards / s->stages;
-    for (int i = 0; i < whole; i++)
-        sum += (uint64_t)s->stages * bytes[i % s->runs];
-    return sum + (uint64_t)(forwards % s->stages) * bytes[whole % s->runs] - bytes[s->runs - 1];
+    int left = s->ahead + 1, run = 0;
+    for (; left >= s->stages; left -= s->stages, run = next_run(s, run))
+        sum += (uint64_t)s->stages * bytes[run];
+    *ret_run = run;
+    return sum + (uint64_t)left * bytes[run] - bytes[s->runs - 1];
 }
 
+/* `forth` is the run whose forwards are played beside, `to_come` how many forwards are left from
+ * its first on. */
 static void find_backwards(const struct schedule *s, const uint64_t *bytes, struct fullest *ret)
 {
-    int early = (s->ahead + 1) / s->stages, rest = (s->ahead + 1) % s->stages;
+    int forth, rest = (s->ahead + 1) % s->stages, to_come = s->passes - (s->ahead + 1 - rest);
     uint64_t last = (uint64_t)s->stages - 1, turn = rest > 0 ? (uint64_t)(s->stages - rest) : last;
-    uint64_t sum = first_backward(s, bytes);
-    for (int i = 0; i < s->runs; i++) {
-        struct fullest *run = &ret[s->runs - 1 - i];
-        int first = i * s->stages;
-        uint64_t own = taken(s, bytes, i), before = brought(s, bytes, i + early) - own;
-        uint64_t next = brought(s, bytes, i + early + (rest > 0)), turned = sum + turn * before;
-        consider(run, sum, first);
-        consider(run, turned, first + (int)turn);
-        sum = turned + (last - turn) * (next - own);
-        consider(run, sum, first + s->stages - 1);
-        sum += next - taken(s, bytes, i + 1);
+    uint64_t sum = first_backward(s, bytes, &forth);
+    for (int run = s->runs - 1; run >= 0; run--) {
+        int first = (s->runs - 1 - run) * s->stages;
+        uint64_t coming = to_come > 0 ? bytes[forth] : 0;
+        uint64_t turned = sum + turn * (coming - bytes[run]);
+        if (rest > 0)
+            coming = to_come > s->stages ? bytes[next_run(s, forth)] : 0;
+        consider(&ret[run], sum, first);
+        consider(&ret[run], turned, first + (int)turn);
+        sum = turned + (last - turn) * (coming - bytes[run]);
+        consider(&ret[run], sum, first + s->stages - 1);
+        sum += coming - (run > 0 ? bytes[run - 1] : 0);
+        forth = next_run(s, forth);
+        to_come -= s->stages;
     }
 }
 
-/* Passes of a run among the first n, which are `groups` whole groups and `rest`. */
-static uint64_t passes_of(const struct schedule *s, int groups, int rest, int run)
+/* Sums over the runs before the i-th, in the order of forwards or of backwards. */
+struct sums {
+    uint64_t saved[WAYS][MODEL_MAX_LAYERS + 1], extras[WAYS][MODEL_MAX_LAYERS + 1];
+};
+
+static void sums_init(const struct schedule *s, const struct run_bytes *of, struct sums *ret)
 {
-    int own = rest - run * s->stages, count = groups * s->stages;
-    count += own < 0 ? 0 : own < s->stages ? own : s->stages;
-    return (uint64_t)count;
+    for (int way = 0; way < WAYS; way++) {
+        ret->saved[way][0] = ret->extras[way][0] = 0;
+        for (int i = 0; i < s->runs; i++) {
+            const struct run_bytes *run = &of[way == WAY_FORWARD ? i : s->runs - 1 - i];
+            ret->saved[way][i + 1] = add_sat(ret->saved[way][i], run->saved);
+            ret->extras[way][i + 1] = add_sat(ret->extras[way][i], run->extras);
+        }
+    }
 }
 
-/* What is beside a pass, run by run. */
-static void in_flight_runs(const struct schedule *s, enum way way, int pass, uint64_t *ret)
+/* The first n passes of a direction: whole groups, whole runs of the next one, a part of another.
+ */
+struct played {
+    uint64_t groups, run, part;
+};
+
+static struct played played_init(const struct schedule *s, int n)
 {
-    int group = s->stages * s->runs, at = way == WAY_FORWARD ? pass : pass + s->ahead + 1;
-    int forwards = at < s->passes ? at : s->passes;
-    int backwards = at > s->ahead ? at - s->ahead : 0;
-    for (int i = 0; i < s->runs; i++)
-        ret[i] = passes_of(s, forwards / group, forwards % group, i) -
-                 passes_of(s, backwards / group, backwards % group, s->runs - 1 - i);
+    int runs = n / s->stages, groups = runs / s->runs;
+    return (struct played){ (uint64_t)groups, (uint64_t)(runs - groups * s->runs),
+                            (uint64_t)(n - runs * s->stages) };
 }
 
-static void beside_pass(const struct schedule *s, const struct run_bytes *of, int run, enum way way,
+static uint64_t played_bytes(const struct schedule *s, const struct played *p, const uint64_t *sums)
+{
+    uint64_t whole = add_sat(mul_sat(p->groups, sums[s->runs]), sums[p->run]);
+    uint64_t part = mul_sat(p->part, sums[p->run + 1] - sums[p->run]);
+    return add_sat(mul_sat(whole, (uint64_t)s->stages), part);
+}
+
+/* Passes of the run at that place of its group. */
+static uint64_t played_passes(const struct schedule *s, const struct played *p, uint64_t place)
+{
+    uint64_t p_of = (uint64_t)s->stages;
+    return p->groups * p_of + (p->run > place ? p_of : p->run == place ? p->part : 0);
+}
+
+static uint64_t difference(uint64_t came, uint64_t gone)
+{
+    return bytes_overflowed(came) ? came : came - gone;
+}
+
+static void beside_pass(const struct schedule *s, const struct sums *sums, int run, enum way way,
                         int pass, struct beside *ret)
 {
-    uint64_t count[MODEL_MAX_LAYERS];
-    in_flight_runs(s, way, pass, count);
-    memset(ret, 0, sizeof *ret);
-    ret->micro_batch = pass / (s->stages * s->runs) * s->stages + pass % s->stages;
+    int at = way == WAY_FORWARD ? pass : pass + s->ahead + 1;
+    int forwards = at < s->passes ? at : s->passes, backwards = at > s->ahead ? at - s->ahead : 0;
+    struct played came = played_init(s, forwards), gone = played_init(s, backwards);
+    struct played own = way == WAY_FORWARD ? came : played_init(s, pass);
+    *ret = (struct beside){ .runs = (uint64_t)(forwards - backwards) };
+    ret->micro_batch = (int)(own.groups * (uint64_t)s->stages + own.part);
     ret->order = way == WAY_FORWARD ? 2 * pass : 2 * (pass + s->ahead) + 1;
-    ret->micro_batches = count[0] + (run == 0);
-    for (int i = 0; i < s->runs; i++) {
-        ret->runs = add_sat(ret->runs, count[i]);
-        ret->saved = add_sat(ret->saved, mul_sat(count[i], of[i].saved));
-        ret->extras = add_sat(ret->extras, mul_sat(count[i], of[i].extras));
-    }
+    ret->micro_batches =
+        played_passes(s, &came, 0) + (run == 0) - played_passes(s, &gone, (uint64_t)s->runs - 1);
+    ret->saved = difference(played_bytes(s, &came, sums->saved[WAY_FORWARD]),
+                            played_bytes(s, &gone, sums->saved[WAY_BACKWARD]));
+    ret->extras = difference(played_bytes(s, &came, sums->extras[WAY_FORWARD]),
+                             played_bytes(s, &gone, sums->extras[WAY_BACKWARD]));
 }
 
 static void find(const struct schedule *s, const uint64_t *bytes,
@@ -172,6 +214,7 @@ void beside_init(const struct budget_input *in, int stage, const struct in_fligh
     uint64_t bytes[MODEL_MAX_LAYERS], inputs = mul_sat((uint64_t)f->run, f->checkpoint);
     int held = run_count(f->run, f->layers);
     struct schedule s;
+    struct sums sums;
     if (in->choices->layout.vpp <= 1) {
         beside_each(f, of, ret[0]);
         return;
@@ -182,10 +225,11 @@ void beside_init(const struct budget_input *in, int stage, const struct in_fligh
         bytes[i] = i == 0 ? add_sat(bytes[i], f->inputs) : bytes[i];
     }
     find(&s, bytes, fullest);
+    sums_init(&s, of, &sums);
     for (int run = from; run < held; run++)
         for (int way = 0; way < WAYS; way++) {
             int at = run < s.runs ? run : s.runs - 1;
-            beside_pass(&s, of, at, (enum way)way, fullest[way][at].pass, &ret[run][way]);
+            beside_pass(&s, &sums, at, (enum way)way, fullest[way][at].pass, &ret[run][way]);
         }
 }
 
@@ -195,6 +239,7 @@ static void most_of(const struct schedule *s, const struct run_bytes *of, bool e
 {
     struct fullest fullest[WAYS][MODEL_MAX_LAYERS];
     uint64_t bytes[MODEL_MAX_LAYERS], any = 0;
+    struct sums sums;
     for (int i = 0; i < s->runs; i++) {
         bytes[i] = extras ? of[i].extras : of[i].saved;
         any |= bytes[i];
@@ -202,11 +247,12 @@ static void most_of(const struct schedule *s, const struct run_bytes *of, bool e
     if (any == 0)
         return;
     find(s, bytes, fullest);
+    sums_init(s, of, &sums);
     for (int run = 0; run < s->held; run++)
         for (int way = 0; way < WAYS; way++) {
             int at = run < s->runs ? run : s->runs - 1;
             struct beside most, *b = &beside[run][way];
-            beside_pass(s, of, at, (enum way)way, fullest[way][at].pass, &most);
+            beside_pass(s, &sums, at, (enum way)way, fullest[way][at].pass, &most);
             if (extras)
                 b->most_extras = most.extras;
             else
