@@ -77,9 +77,23 @@ static int judge_derivation(struct quest *quest, struct diag_list *reterr)
         return diag_error(reterr, (struct pos){ 0 }, "out of memory");
     options.worth_seconds = quest->options.worth_seconds;
     if (search_run(&q, &options, best, reterr) == 0 && best->any)
-        quest->report.derived_over_best = best->best.time.seconds / derived->time.seconds;
+        quest->report.derived_over_best = derived_over_best(derived, &best->best);
     free(best);
     return 0;
+}
+
+/* A derived layout may have stages of unequal length, which no search tries: the better of the two
+ * is the answer. */
+static void take_derived(struct quest *quest)
+{
+    const struct candidate *derived = quest->report.derived;
+    struct candidate *best = &quest->result.best;
+    bool smaller = quest->options.objective == OBJECTIVE_HEADROOM;
+    if (!derived || derived->verdict != VERDICT_FITS)
+        return;
+    if (smaller ? derived->worst.peak_upper_bytes < best->worst.peak_upper_bytes
+                : derived->time.seconds < best->time.seconds)
+        *best = *derived;
 }
 
 static int run(struct quest *quest, struct diag_list *reterr)
@@ -96,8 +110,10 @@ static int run(struct quest *quest, struct diag_list *reterr)
         derive_first(quest);
     rc = worlds ? search_worlds(question, &quest->options, &quest->result, reterr)
                 : search_run(question, &quest->options, &quest->result, reterr);
-    if (rc == 0 && !worlds && quest->result.any)
+    if (rc == 0 && !worlds && quest->result.any) {
+        take_derived(quest);
         rc = judge_derivation(quest, reterr);
+    }
     progress_end(&progress);
     return rc;
 }

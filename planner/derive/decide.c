@@ -324,7 +324,7 @@ static void decide_by_search(struct space *space, struct decision *decision)
         decision->chosen = result->best;
     }
     if (judged || gain > worth)
-        decision->over_best = best / decision->chosen.time.seconds;
+        decision->best_seconds = best;
     space->layouts += (long)result->layouts;
     free(result);
 }

@@ -23,7 +23,7 @@ struct decision {
     int wider_ep;             /* that of the policy */
     double wider_ep_behind;   /* what it would take over this one */
     bool cp_beyond_policy;    /* the policy's takes 3 % more */
-    double over_best;         /* tokens/s over the best under the policy; 0: not searched */
+    double best_seconds;      /* of the best step under the policy; 0: not searched */
     double searched_gain; /* the search found a layout so much faster than the decisions; 0: none */
     double tile_gain;     /* of larger tiles that raise the peak; 0: none */
     bool cp_for_speed, pp_for_speed, tp_for_speed, tp_saves_recompute;

@@ -79,15 +79,14 @@ void format_primitives(const struct model *model, const struct primitives *p, ch
     static const char *const losses[LOSS_COUNT] = { "full logits", "linear CE", "ring DTP" };
     size_t used = 0;
     text_append(ret, size, &used, "%s, ", sharding_names[p->sharding]);
-    if (p->recompute_layers > 0 && p->recompute != RECOMPUTE_NONE)
-        text_append(ret, size, &used, "%s recompute of %d", recompute_names[p->recompute],
-                    p->recompute_layers);
-    else
-        text_append(ret, size, &used, "%s recompute",
+    bool attended = p->keep_attention && p->recompute == RECOMPUTE_FULL;
+    if (!attended)
+        text_append(ret, size, &used, "%s ",
                     p->recompute == RECOMPUTE_NONE ? "no" : recompute_names[p->recompute]);
-    if (p->keep_attention && p->recompute == RECOMPUTE_FULL)
-        text_append(ret, size, &used, " but attention");
-    text_append(ret, size, &used, ", %s", losses[p->loss]);
+    text_append(ret, size, &used, "recompute");
+    if (p->recompute_layers > 0 && p->recompute != RECOMPUTE_NONE)
+        text_append(ret, size, &used, " of %d", p->recompute_layers);
+    text_append(ret, size, &used, "%s, %s", attended ? " but attention" : "", losses[p->loss]);
     if (model->moe.experts > 0)
         append_moe(p, ret, size, &used);
     for (int i = 0; i < OFFLOAD_COUNT; i++)

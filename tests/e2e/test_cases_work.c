@@ -55,7 +55,7 @@ static void the_loss_of_a_large_vocabulary(void **state)
 #define SKEWED                                                                                     \
     "--model qwen3-30b-a3b --hardware h100-sxm --gpus 16 --seq 4K --set ep=16 --set tp=1 "         \
     "--set pp=1 --set cp=1 --set etp=1 --set sharding=fsdp --set recompute=none "                  \
-    "--set loss=linear_ce --set prefetch_units=1 --set comm_streams=1 "
+    "--set loss=linear_ce --set loss_tile_tokens=512 --set prefetch_units=1 --set comm_streams=1 "
 
 struct load {
     double rows, peak, seconds, received, working;

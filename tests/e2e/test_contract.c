@@ -363,7 +363,7 @@ static void text_has_its_parts(void **state)
         &result);
     assert_non_null(strstr(result.out, "\ndoesnot\nwhy\nlimit\nnearest\nmemory\nstep\n"));
     program_done(&result);
-    program_run("\"$RANKFIT\" plan --recipe qwen3.5-35b-a3b-128k | awk 'length > 110'", &result);
+    program_run("\"$RANKFIT\" plan --recipe qwen3.5-35b-a3b-128k | awk 'length > 116'", &result);
     assert_string_equal(result.out, "");
     program_done(&result);
 }
