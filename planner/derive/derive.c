@@ -84,8 +84,7 @@ static int answer_question(struct space *space, struct answer *ret, struct diag_
         nearest_write(space, &decision, ret);
     warn(space, &decision.chosen, reterr);
     if (decision.best_seconds > 0)
-        ret->derived_over_best =
-            fmin(1, decision.best_seconds / decision.chosen.time.seconds);
+        ret->derived_over_best = fmin(1, decision.best_seconds / decision.chosen.time.seconds);
     ret->layouts = space->layouts;
     ret->legal = space->legal;
     ret->fitting = space->fitting;
