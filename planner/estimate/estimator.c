@@ -181,7 +181,7 @@ static uint64_t smaller(uint64_t a, uint64_t b)
 
 /* What a floor counts beside state, checkpoints and what layers save: the last layer at work; its
  * unit, and communicators; the loss. */
-enum floor_of { FLOOR_OF_SAVED, FLOOR_OF_BODY, FLOOR_OF_STATE, FLOOR_OF_ALL };
+enum floor_of { FLOOR_OF_HELD, FLOOR_OF_SAVED, FLOOR_OF_BODY, FLOOR_OF_STATE, FLOOR_OF_ALL };
 
 /* The last layer in one of two modes, without its output, which may be elsewhere. */
 static uint64_t last_layer_in(const struct stage_parts *p, enum residency_mode one,
@@ -232,6 +232,8 @@ static uint64_t work_bytes(const struct stage_parts *p, enum floor_of of)
 {
     struct stage_held held;
     stage_held_find(p, p->e->in.hardware->host ? ROWS_POINT : ROWS_HIGH, &held);
+    if (of == FLOOR_OF_HELD)
+        return larger(held.forward, held.backward);
     if (of == FLOOR_OF_SAVED)
         return larger(held.forward, last_mixer_bytes(p, &held));
     uint64_t work = last_layer_bytes(p, &held, of);
@@ -242,7 +244,8 @@ static uint64_t work_bytes(const struct stage_parts *p, enum floor_of of)
 
 /* State, communicators, runtime and transfers; inputs and what is saved; and in the loss its logits
  * and tiles, or the last layer at work. Each is part of a sum of peak.c. */
-static uint64_t floor_bytes(struct estimator *e, const struct choices *choices, enum floor_of of)
+static uint64_t floor_bytes(struct estimator *e, const struct choices *choices, enum floor_of of,
+                            int stages)
 {
     const struct pipeline_spots *spots = spots_of(e, choices);
     struct stage_parts parts;
@@ -250,7 +253,7 @@ static uint64_t floor_bytes(struct estimator *e, const struct choices *choices, 
     if (!spots)
         return 0;
     parts_init(e, &parts, of >= FLOOR_OF_STATE);
-    for (int i = 0; i < spots->count; i++) {
+    for (int i = 0; i < spots->count && i < stages; i++) {
         (void)parts_of_stage(&parts, &spots->stages[i]);
         uint64_t still = add_sat(parts.fixed, parts.pipeline);
         most = larger(add_sat(still, work_bytes(&parts, of)), most);
@@ -260,22 +263,27 @@ static uint64_t floor_bytes(struct estimator *e, const struct choices *choices, 
 
 uint64_t estimator_floor(struct estimator *e, const struct choices *choices)
 {
-    return floor_bytes(e, choices, FLOOR_OF_ALL);
+    return floor_bytes(e, choices, FLOOR_OF_ALL, STAGES_MAX);
 }
 
 uint64_t estimator_state_floor(struct estimator *e, const struct choices *choices)
 {
-    return floor_bytes(e, choices, FLOOR_OF_STATE);
+    return floor_bytes(e, choices, FLOOR_OF_STATE, STAGES_MAX);
 }
 
 uint64_t estimator_saved_floor(struct estimator *e, const struct choices *choices)
 {
-    return floor_bytes(e, choices, FLOOR_OF_SAVED);
+    return floor_bytes(e, choices, FLOOR_OF_SAVED, STAGES_MAX);
+}
+
+uint64_t estimator_first_floor(struct estimator *e, const struct choices *choices)
+{
+    return floor_bytes(e, choices, FLOOR_OF_HELD, 1);
 }
 
 uint64_t estimator_body_floor(struct estimator *e, const struct choices *choices)
 {
-    return floor_bytes(e, choices, FLOOR_OF_BODY);
+    return floor_bytes(e, choices, FLOOR_OF_BODY, STAGES_MAX);
 }
 
 void estimator_time(struct estimator *e, const struct choices *choices, struct step_time *ret)
@@ -303,7 +311,7 @@ void estimator_time(struct estimator *e, const struct choices *choices, struct s
 /* Every layer's forward and backward without its unit's collectives, the loss and the sends between
  * stages, in the fullest stage, for all micro-batches and the bubble; the end of the step. */
 static double layer_seconds(struct estimator *e, const struct choices *choices, bool replays,
-                            double exchange, const struct least_seconds *least)
+                            double exchange, const struct least_seconds *least, int stages)
 {
     const struct pipeline_spots *spots = spots_of(e, choices);
     const struct layout *l = &choices->layout;
@@ -312,34 +320,40 @@ static double layer_seconds(struct estimator *e, const struct choices *choices, 
         return 0;
     double m = micro_batches_of(&e->in);
     m = m > 0 ? m : 1;
-    for (int i = 0; i < spots->count; i++) {
+    for (int i = 0; i < spots->count && i < stages; i++) {
         double seconds =
             stage_layer_seconds(e, shared_body(e), &spots->stages[i], replays, exchange);
         seconds += spots->stages[i].has_head ? least->loss : 0;
         most = seconds > most ? seconds : most;
     }
-    struct ranks stages = { l->pp, layout_world(l) / l->pp };
+    struct ranks ranks = { l->pp, layout_world(l) / l->pp };
     double bytes = 2.0 * (double)norm_tokens(&e->in) * e->in.model->hidden;
-    most += 2 * v * send_seconds(e->in.hardware, stages, bytes);
+    most += 2 * v * send_seconds(e->in.hardware, ranks, bytes);
     return (m + (l->pp - 1) / v) * most + least->end;
 }
 
 double estimator_least_seconds(struct estimator *e, const struct choices *choices)
 {
     const struct least_seconds nothing = { 0, 0 };
-    return layer_seconds(e, choices, false, 1, &nothing);
+    return layer_seconds(e, choices, false, 1, &nothing, STAGES_MAX);
 }
 
 double estimator_layer_seconds(struct estimator *e, const struct choices *choices,
                                const struct least_seconds *least)
 {
-    return layer_seconds(e, choices, true, 1, least);
+    return layer_seconds(e, choices, true, 1, least, STAGES_MAX);
 }
 
 double estimator_relaxed_seconds(struct estimator *e, const struct choices *choices,
                                  const struct least_seconds *least)
 {
-    return layer_seconds(e, choices, true, least_exchange_share(e->in.hardware), least);
+    return layer_seconds(e, choices, true, least_exchange_share(e->in.hardware), least, STAGES_MAX);
+}
+
+double estimator_first_seconds(struct estimator *e, const struct choices *choices,
+                               const struct least_seconds *least)
+{
+    return layer_seconds(e, choices, true, least_exchange_share(e->in.hardware), least, 1);
 }
 
 double estimator_loss_seconds(struct estimator *e, const struct choices *choices)
@@ -349,7 +363,7 @@ double estimator_loss_seconds(struct estimator *e, const struct choices *choices
 }
 
 /* Muon's matrices are not shared out by their elements: nothing is said of it. */
-double estimator_update_seconds(struct estimator *e, const struct choices *choices)
+double estimator_update_seconds(struct estimator *e, const struct choices *choices, bool first)
 {
     const struct pipeline_spots *spots = spots_of(e, choices);
     struct step_terms terms;
@@ -358,7 +372,7 @@ double estimator_update_seconds(struct estimator *e, const struct choices *choic
         return 0;
     const struct units *units = shared_units(e);
     shared_terms(e, shared_body(e), units, shared_loss(e), &terms);
-    for (int i = 0; i < spots->count; i++) {
+    for (int i = 0; i < (first ? 1 : spots->count); i++) {
         double item[TIME_ITEM_COUNT] = { 0 };
         struct stage_sums layers;
         struct elements part;

@@ -34,6 +34,10 @@ uint64_t estimator_body_floor(struct estimator *estimator, const struct choices 
 /* Of a plain schedule one for any chunks too; of a cap one for any that keeps more rows. */
 uint64_t estimator_saved_floor(struct estimator *estimator, const struct choices *choices);
 
+/* What the first stage holds alone, none of its layers at work: no less where it has more layers.
+ */
+uint64_t estimator_first_floor(struct estimator *estimator, const struct choices *choices);
+
 /* Seconds that no sharding, loss, recompute, offload and nothing gathered ahead can take off. */
 double estimator_least_seconds(struct estimator *estimator, const struct choices *choices);
 
@@ -47,10 +51,15 @@ double estimator_layer_seconds(struct estimator *estimator, const struct choices
 /* The same of a plain schedule, its rows moved by SMs, for any chunks, cap and copy engines. */
 double estimator_relaxed_seconds(struct estimator *estimator, const struct choices *choices,
                                  const struct least_seconds *least);
+/* The last of these for the first stage alone: no less where it has more layers. */
+double estimator_first_seconds(struct estimator *estimator, const struct choices *choices,
+                               const struct least_seconds *least);
 /* The loss alone, of a micro-batch. */
 double estimator_loss_seconds(struct estimator *estimator, const struct choices *choices);
-/* The update alone: of choices whose state is sharded over all ranks one for any sharding. */
-double estimator_update_seconds(struct estimator *estimator, const struct choices *choices);
+/* The update alone, of the stage that takes longest or of the first: of choices whose state is
+ * sharded over all ranks one for any sharding. */
+double estimator_update_seconds(struct estimator *estimator, const struct choices *choices,
+                                bool first);
 
 /* Items, seconds, bubble and exposed communication as step_time_compute finds them; tokens per
  * second too; nothing of FLOPs, and nothing of what hides a gather. */

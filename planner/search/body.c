@@ -152,37 +152,45 @@ static void each_schedule(struct worker *w, const struct body *context, const st
         }
 }
 
-static void each_cap(struct worker *w, const struct body *context, const struct kinds *kinds)
+/* False when a first stage of more layers is of no interest either. */
+static bool each_cap(struct worker *w, const struct body *context, const struct kinds *kinds)
 {
+    bool more = false;
     for (int k = 0; k < w->space.capped.count; k++) {
         bool capped = w->space.capped.values[k] != 0;
         struct body open = *context;
-        if (bound_context(w, &open, capped))
+        bool any = bound_context(w, &open, capped);
+        if (any)
             each_schedule(w, &open, kinds, capped);
+        more = more || any || !first_is_hopeless(w, context, capped);
     }
+    return more;
 }
 
 /* What recomputed layers keep of attention. */
-static void each_attention(struct worker *w, struct body *body, const struct layout *layout,
+static bool each_attention(struct worker *w, struct body *body, const struct layout *layout,
                            const struct kinds *kinds)
 {
+    bool more = false;
     for (int a = 0; a < kinds->attention.count; a++) {
         body->settings.keep_attention = kinds->attention.values[a];
         variants_init(&w->space, layout, &body->settings, &body->variants);
         if (body->variants.count > 0)
-            each_cap(w, body, kinds);
+            more = each_cap(w, body, kinds) || more;
     }
+    return more;
 }
 
-/* One micro-batch and interleaving: every body. */
-static void each_body(struct worker *w, const struct degrees *degrees, const struct kinds *kinds)
+/* One micro-batch, interleaving and last stage: every body. */
+static bool each_body(struct worker *w, const struct degrees *degrees, const struct kinds *kinds)
 {
     const struct space *space = &w->space;
-    struct least_seconds least[PLACES];
-    struct body body = { .degrees = *degrees, .least = least };
+    struct least_seconds least[PLACES], first[PLACES];
+    struct body body = { .degrees = *degrees, .least = least, .first_least = first };
     struct choices choices;
+    bool more = false;
     space_complete(space, degrees, &body.settings, &choices);
-    least_seconds_init(w, degrees, least);
+    least_seconds_init(w, degrees, least, first);
     for (unsigned offload = 0; offload <= offload_most(space); offload++)
         body.open[place_of(space, offload)] = true;
     for (int l = 0; l < kinds->linear.count; l++)
@@ -192,8 +200,9 @@ static void each_body(struct worker *w, const struct degrees *degrees, const str
             body.settings.context = (enum context)kinds->context.values[x];
             body.settings.exchange = (enum exchange)kinds->exchange.values[0];
             if (body_is_legal(w, &body))
-                each_attention(w, &body, &choices.layout, kinds);
+                more = each_attention(w, &body, &choices.layout, kinds) || more;
         }
+    return more;
 }
 
 static void count_bodies(struct worker *w, const struct degrees *degrees, const struct kinds *kinds)
@@ -222,6 +231,20 @@ static bool is_possible(const struct worker *w, const struct degrees *degrees,
     return false;
 }
 
+/* The last stage as even as it can be, and lighter, until the first one has too many layers. */
+static void each_end(struct worker *w, const struct degrees *outer, const struct kinds *kinds)
+{
+    int values[MODEL_MAX_LAYERS];
+    int count = space_lighter_values(&w->space, outer, values);
+    struct degrees degrees = *outer;
+    bool more = true;
+    for (int i = 0; i < count; i++) {
+        degrees.lighter = values[i];
+        count_bodies(w, &degrees, kinds);
+        more = more && each_body(w, &degrees, kinds);
+    }
+}
+
 void worker_search(struct worker *w, uint64_t unit, const struct degrees *outer)
 {
     int sizes[SPACE_MAX_DIVISORS], interleavings[SPACE_MAX_DIVISORS];
@@ -240,8 +263,7 @@ void worker_search(struct worker *w, uint64_t unit, const struct degrees *outer)
         for (int v = 0; v < vpp_count; v++) {
             degrees.micro_batch = sizes[b];
             degrees.vpp = interleavings[v];
-            count_bodies(w, &degrees, &kinds);
-            each_body(w, &degrees, &kinds);
+            each_end(w, &degrees, &kinds);
         }
 }
 

@@ -76,9 +76,9 @@ static void make_plain(struct primitives *p)
 /* Chunks keep no less than a plain schedule, a cap that makes more of them keeps less, and both
  * take no less time. */
 static bool context_is_hopeless(struct worker *w, const struct body *body, enum place place,
-                                bool capped)
+                                bool capped, const struct bounds *bounds,
+                                const struct least_seconds *seconds)
 {
-    static const struct bounds bounds = { estimator_saved_floor, estimator_relaxed_seconds };
     struct body lean = *body;
     struct choices plain, least;
     bound_choices(w, body, place, &plain);
@@ -88,18 +88,30 @@ static bool context_is_hopeless(struct worker *w, const struct body *body, enum 
     lean.settings.chunks = w->space.chunks.values[w->space.chunks.count - 1];
     if (capped)
         bound_choices(w, &lean, place, &least);
-    struct ladder ladder = {
-        &body->variants, &bounds, &least, &plain, &body->least[place], 0, 0, 0
-    };
+    struct ladder ladder = { &body->variants, bounds, &least, &plain, seconds, 0, 0, 0 };
     return is_hopeless(w, &ladder);
 }
 
 bool bound_context(struct worker *w, struct body *body, bool capped)
 {
+    static const struct bounds bounds = { estimator_saved_floor, estimator_relaxed_seconds };
     for (int place = 0; place < PLACES && !w->shared->skip_nothing; place++)
         if (body->open[place])
-            body->open[place] = !context_is_hopeless(w, body, (enum place)place, capped);
+            body->open[place] = !context_is_hopeless(w, body, (enum place)place, capped, &bounds,
+                                                     &body->least[place]);
     return any(body);
+}
+
+/* A first stage of more layers has these and others. */
+bool first_is_hopeless(struct worker *w, const struct body *body, bool capped)
+{
+    static const struct bounds bounds = { estimator_first_floor, estimator_first_seconds };
+    for (int place = 0; place < PLACES; place++)
+        if (body->open[place] &&
+            (w->shared->skip_nothing || !context_is_hopeless(w, body, (enum place)place, capped,
+                                                             &bounds, &body->first_least[place])))
+            return false;
+    return true;
 }
 
 bool bound_body(struct worker *w, struct body *body)
@@ -161,17 +173,18 @@ static double least_loss(struct worker *w, const struct choices *plain)
 }
 
 void least_seconds_init(struct worker *w, const struct degrees *degrees,
-                        struct least_seconds ret[PLACES])
+                        struct least_seconds ret[PLACES], struct least_seconds ret_first[PLACES])
 {
     struct body body = { .degrees = *degrees, .settings = { .chunks = 1 } };
     for (int place = 0; place < PLACES; place++) {
         struct choices choices;
-        ret[place] = (struct least_seconds){ 0, 0 };
+        ret[place] = ret_first[place] = (struct least_seconds){ 0, 0 };
         if (w->shared->skip_nothing || w->shared->goal == GOAL_SMALLEST)
             continue;
         bound_choices(w, &body, (enum place)place, &choices);
         make_plain(&choices.primitives);
         ret[place].loss = least_loss(w, &choices);
-        ret[place].end = estimator_update_seconds(w->estimator, &choices);
+        ret[place].end = estimator_update_seconds(w->estimator, &choices, false);
+        ret_first[place].end = estimator_update_seconds(w->estimator, &choices, true);
     }
 }

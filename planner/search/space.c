@@ -309,17 +309,50 @@ static int at_least_one(int value)
 
 /* What the last stage has beside its layers counts as layers: predictions, and as many as it is
  * made lighter by. */
-void space_split_layers(const struct space *space, struct layout *l)
+static int beside_last(const struct space *space, int lighter)
 {
     const struct model *model = space->q->model;
-    int more = (model->mtp_trained ? model->mtp_layers : 0) + space->lighter;
+    return (model->mtp_trained ? model->mtp_layers : 0) + space->lighter + lighter;
+}
+
+static void split_layers(const struct space *space, int lighter, struct layout *l)
+{
+    int more = beside_last(space, lighter);
 
     if (!space->open_stages)
         memcpy(l->stage_layers, space->fixed.stage_layers, sizeof l->stage_layers);
     else if (l->pp <= LAYOUT_MAX_STAGES)
-        layout_split_with_last(l, model->layers, l->vpp > 1 ? 0 : more);
+        layout_split_with_last(l, space->q->model->layers, l->vpp > 1 ? 0 : more);
     else
         memset(l->stage_layers, 0, sizeof l->stage_layers);
+}
+
+void space_split_layers(const struct space *space, struct layout *l)
+{
+    split_layers(space, 0, l);
+}
+
+/* Layers are shared evenly with what counts as layers; some numbers of it leave the same stages. */
+int space_lighter_values(const struct space *space, const struct degrees *d, int *ret)
+{
+    const int layers = space->q->model->layers;
+    struct layout split = { .pp = d->pp };
+    int count = 0, last = 0;
+
+    ret[count++] = 0;
+    if (d->pp == 1 || d->pp > LAYOUT_MAX_STAGES || d->vpp > 1 || !space->open_stages)
+        return count;
+    for (int lighter = 0; lighter < layers; lighter++) {
+        int more = beside_last(space, lighter);
+        layout_split_layers(&split, layers + more);
+        int left = split.stage_layers[d->pp - 1] - more;
+        if (left < 1)
+            break;
+        if (lighter > 0 && left != last)
+            ret[count++] = lighter;
+        last = left;
+    }
+    return count;
 }
 
 /* Everything that follows from tp, pp, cp, ep, etp: data-parallel widths, batches, stages. */
@@ -343,7 +376,7 @@ static void complete_layout(const struct space *space, const struct degrees *d, 
         space->open_micro_batch && d->micro_batch > 0 ? d->micro_batch : space->micro_batch;
     int64_t batches = space->global_batch / ((int64_t)dp * l->micro_batch);
     l->micro_batches = batches < 1 ? 1 : batches > INT32_MAX ? INT32_MAX : (int)batches;
-    space_split_layers(space, l);
+    split_layers(space, d->lighter, l);
 }
 
 /* Ranks that share the vocabulary: as many replicas as reach each other at link speed. */

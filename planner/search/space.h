@@ -44,6 +44,7 @@ struct space {
  * or micro_batch 0: as fixed, or the least. */
 struct degrees {
     int tp, pp, cp, ep, etp, fsdp, e_fsdp, vpp, micro_batch;
+    int lighter; /* layers that the last stage has fewer, beside those of the space */
 };
 
 /* What runs beside a unit's computation: gathers of the next unit, and reduce-scatters of the one
@@ -100,6 +101,9 @@ int space_vocab_groups(const struct space *space, const struct layout *layout, i
  * entries. */
 enum degree { DEGREE_TP, DEGREE_PP, DEGREE_CP, DEGREE_EP, DEGREE_ETP, DEGREE_FSDP, DEGREE_E_FSDP };
 int space_vpp_values(const struct space *space, const struct degrees *outer, int *ret);
+/* Of stages in one piece that are open: every number of layers that the last one can be lighter by
+ * while the others share them evenly, from 0; else 0 alone. ret: MODEL_MAX_LAYERS entries. */
+int space_lighter_values(const struct space *space, const struct degrees *outer, int *ret);
 int space_micro_batch_values(const struct space *space, const struct degrees *outer, int *ret);
 int space_degree_values(const struct space *space, enum degree degree, const struct degrees *outer,
                         int *ret);

@@ -238,7 +238,7 @@ static void assert_bounds(struct estimator *e, const struct choices *choices)
     assert_true(estimator_body_floor(e, &lean) <= worst.peak_upper_bytes);
     assert_true(estimator_saved_floor(e, &floor) <= worst.peak_upper_bytes);
     struct least_seconds least = { estimator_loss_seconds(e, choices),
-                                   estimator_update_seconds(e, &sharded) };
+                                   estimator_update_seconds(e, &sharded, false) };
     assert_true(estimator_layer_seconds(e, choices, &least) <= time.seconds * (1 + 1e-12));
     assert_true(estimator_relaxed_seconds(e, &plain, &least) <= time.seconds * (1 + 1e-12));
 }

@@ -197,6 +197,22 @@ static void look_at_contexts(struct plain *plain, struct choices *c)
         }
 }
 
+/* The last of stages in one piece with any number of layers up to its even share, of which the
+ * others have the rest. */
+static void look_at_ends(struct plain *plain, struct choices *c)
+{
+    struct layout *l = &c->layout;
+    int layers = plain->ask->model.layers, others = l->pp - 1;
+    look_at_contexts(plain, c);
+    for (int last = l->stage_layers[others] - 1; others > 0 && l->vpp == 1 && last > 0; last--) {
+        for (int stage = 0; stage < others; stage++)
+            l->stage_layers[stage] = (layers - last) / others + (stage < (layers - last) % others);
+        l->stage_layers[others] = last;
+        look_at_contexts(plain, c);
+    }
+    layout_split_layers(l, layers);
+}
+
 /* Micro-batches of one sequence or more, stages in one piece or several. */
 static void look_at_batches(struct plain *plain, struct choices *c)
 {
@@ -208,7 +224,7 @@ static void look_at_batches(struct plain *plain, struct choices *c)
             c->layout.micro_batches = sequences / size;
             c->layout.vpp = vpp;
             if (sequences % size == 0)
-                look_at_contexts(plain, c);
+                look_at_ends(plain, c);
         }
 }
 
@@ -365,6 +381,27 @@ static void nothing_better_is_skipped_dense(void **state)
     compare_over_memory("qwen3-0.6b", 2, 4, 2048, true, 2, 4);
 }
 
+/* Of a pipeline alone, whose last stage has a vocabulary that weighs as much as its layers. */
+static void nothing_better_is_skipped_of_uneven_stages(void **state)
+{
+    static struct ask ask;
+    static struct search_result result;
+    const struct search_options options = { .everything = true };
+    struct diag_list errors = { 0 };
+    (void)state;
+    ask_init(&ask, "qwen3-0.6b", "h100-sxm", 2, 2048);
+    ask.model.layers = 7;
+    ask_model_changed(&ask);
+    ask.q.global_batch = 4;
+    ask.hardware.memory_bytes = UINT64_C(6) << 30;
+    ask.hardware.link_bytes_per_second = 1e9; /* so that whatever sums gradients is slow */
+    ask_memory_changed(&ask);
+    compare(&ask, true);
+    assert_int_equal(search_run(&ask.q, &options, &result, &errors), 0);
+    assert_int_equal(result.best.choices.layout.pp, 2);
+    assert_true(result.best.choices.layout.stage_layers[1] < 3);
+}
+
 static void nothing_better_is_skipped_moe(void **state)
 {
     (void)state;
@@ -514,6 +551,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_better_is_skipped_dense),
+        cmocka_unit_test(nothing_better_is_skipped_of_uneven_stages),
         cmocka_unit_test(nothing_better_is_skipped_moe),
         cmocka_unit_test(nothing_better_is_skipped_hybrid),
         cmocka_unit_test(nothing_better_is_skipped_of_all_kinds),
