@@ -16,7 +16,7 @@ bool model_has_softmax(const struct model *model)
     for (int layer = 0; layer < model->layers; layer++)
         if (mixer_is_softmax((enum mixer)model->layer_mixer[layer]))
             return true;
-    return false;
+    return model_predicts(model);
 }
 
 bool model_has_linear(const struct model *model)
@@ -257,6 +257,40 @@ int legality_tied_head(const struct legality_input *in, struct diag_list *reterr
                  in->choices->layout.pp - 1, (long long)m->vocab, m->hidden);
     diag_hint(reterr, "pp=1 keeps one copy");
     return 1;
+}
+
+/* The first layer from `layer` on with an indexer of its own; the model's layers: none. */
+static int next_indexer(const struct model *m, int layer)
+{
+    while (layer < m->layers && m->layer_mixer[layer] != MIXER_DSA)
+        layer++;
+    return layer;
+}
+
+int legality_shared_choices(const struct legality_input *in, struct diag_list *reterr)
+{
+    const struct model *m = in->model;
+    const struct layout *l = &in->choices->layout;
+
+    for (int stage = 1, first = l->stage_layers[0]; stage < l->pp && first < m->layers; stage++) {
+        int own = next_indexer(m, first), chose = first - 1;
+        bool shares = m->layer_mixer[first] == MIXER_DSA_SHARED;
+        while (shares && chose > 0 && m->layer_mixer[chose] != MIXER_DSA)
+            chose--;
+        if (shares && reterr) {
+            diag_warning(reterr, choice_pos(in->fixed, "stage_layers"),
+                         "layer %d begins stage %d and attends to what the indexer of layer %d "
+                         "chose: that these choices travel and are held there is not counted",
+                         first, stage, chose);
+            if (own < m->layers)
+                diag_hint(reterr, "stage_layers: let the stage begin with layer %d, which chooses",
+                          own);
+        }
+        if (shares)
+            return 1;
+        first += l->stage_layers[stage];
+    }
+    return 0;
 }
 
 int legality_context_length(const struct legality_input *in, struct diag_list *reterr)

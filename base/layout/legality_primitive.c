@@ -287,18 +287,10 @@ int legality_selective_recompute(const struct legality_input *in, struct diag_li
     return 1;
 }
 
-static bool attends(const struct model *m)
-{
-    for (int i = 0; i < m->layers; i++)
-        if (mixer_is_softmax((enum mixer)m->layer_mixer[i]))
-            return true;
-    return false;
-}
-
 int legality_keep_attention(const struct legality_input *in, struct diag_list *reterr)
 {
     const struct primitives *p = &in->choices->primitives;
-    bool recomputes = p->recompute == RECOMPUTE_FULL, softmax = attends(in->model);
+    bool recomputes = p->recompute == RECOMPUTE_FULL, softmax = model_has_softmax(in->model);
 
     if (!p->keep_attention || (recomputes && softmax))
         return 0;

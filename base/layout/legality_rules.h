@@ -14,7 +14,7 @@ legality_check_function legality_degrees, legality_dense_world, legality_expert_
 /* legality_model.c: what the model's sizes allow */
 legality_check_function legality_experts, legality_expert_width, legality_no_experts,
     legality_heads, legality_kv_heads, legality_linear_heads, legality_mlp_width, legality_vocab,
-    legality_tied_head, legality_context_length;
+    legality_tied_head, legality_context_length, legality_shared_choices;
 
 /* legality_stage.c: pipeline stages and batches */
 legality_check_function legality_stage_count, legality_stage_sum, legality_stage_empty,
@@ -36,7 +36,7 @@ legality_check_function legality_token_budget, legality_reference, legality_pack
 
 /* legality_model.c */
 bool model_has_mixer(const struct model *model, enum mixer mixer);
-bool model_has_softmax(const struct model *model); /* of any form */
+bool model_has_softmax(const struct model *model); /* of any form, in prediction layers too */
 bool model_has_linear(const struct model *model);
 int64_t linear_heads(const struct model *model); /* 0: no linear attention */
 int64_t common_divisor(int64_t a, int64_t b);

@@ -176,6 +176,12 @@ static inline bool mixer_is_latent(enum mixer mixer)
     return mixer >= MIXER_MLA && mixer <= MIXER_DSA_SHARED;
 }
 
+/* Whether there are trained prediction layers. */
+static inline bool model_predicts(const struct model *m)
+{
+    return m->mtp_trained && m->mtp_layers > 0;
+}
+
 /* The attention of a multi-token-prediction layer: the trunk's full kind; with an indexer of its
  * own where the trunk has indexers. */
 static inline enum mixer model_mtp_mixer(const struct model *m)

@@ -63,11 +63,6 @@ struct stage {
     struct unit layer[MODEL_MAX_LAYERS];     /* from 0: the stage's first */
 };
 void stage_init(const struct budget_input *in, int index, struct stage *ret);
-/* Whether the last stage has trained prediction layers. */
-static inline bool model_predicts(const struct model *m)
-{
-    return m->mtp_trained && m->mtp_layers > 0;
-}
 static inline bool stage_holds_embedding(const struct stage *stage)
 {
     return stage->has_embedding || stage->tied_copy || stage->predicts;

@@ -20,6 +20,7 @@ static void note_layer_kinds(struct space *space)
         space->has_linear |= mixer_is_linear((enum mixer)model->layer_mixer[layer]);
         space->has_moe |= model->layer_ffn[layer] == FFN_MOE;
     }
+    space->has_softmax |= model_predicts(model);
 }
 
 /* A fixed moe_chunks above 1 asks for the chunked schedule and a fixed schedule for its chunks. */

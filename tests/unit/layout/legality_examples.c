@@ -213,6 +213,30 @@ static void context_missing(struct fixture *f)
     fixture_derive(f);
 }
 
+static void prediction_attends(struct fixture *f)
+{
+    hybrid(f);
+    for (int layer = 0; layer < f->model.layers; layer++)
+        f->model.layer_mixer[layer] = MIXER_GDN;
+    f->model.mtp_layers = 1;
+    f->model.mtp_trained = true;
+    f->choices.layout.cp = 4;
+    f->choices.primitives.linear_context = LINEAR_CONTEXT_STATE_PASS;
+    fixture_derive(f);
+}
+
+/* An indexer every third layer; two stages of 23 and 25 layers, so that the second begins with the
+ * last of three. */
+static void choices_on_another_stage(struct fixture *f)
+{
+    for (int layer = 0; layer < f->model.layers; layer++)
+        f->model.layer_mixer[layer] = layer % 3 == 0 ? MIXER_DSA : MIXER_DSA_SHARED;
+    f->choices.layout.pp = 2;
+    fixture_derive(f);
+    f->choices.layout.stage_layers[0] = 23;
+    f->choices.layout.stage_layers[1] = 25;
+}
+
 static void context_without_cp(struct fixture *f)
 {
     f->choices.primitives.context = CONTEXT_ULYSSES;
@@ -573,6 +597,10 @@ const struct example legality_examples[] = {
       "1" },
     { "sequence", p09_sequence, "1513 tokens does not split into 8 equal parts", "1512 or 1520" },
     { "context", context_missing, "context=none, but cp 4", "allgather_kv" },
+    { "context", prediction_attends, "context=none, but cp 4", "allgather_kv" },
+    { "shared_choices", choices_on_another_stage,
+      "layer 23 begins stage 1 and attends to what the indexer of layer 21 chose",
+      "begin with layer 24" },
     { "context", context_without_cp, "context=ulysses, but cp is 1", "context=none" },
     { "linear_context", linear_context_missing, "linear_context=none, but cp 4", "state_pass" },
     { "linear_context", linear_context_without_layers,
