@@ -218,6 +218,33 @@ static struct choices leanest_state(const struct choices *choices)
     return ret;
 }
 
+/* Bounds of the first stage alone hold, and are no less when it takes a layer from the last. */
+static void assert_first(struct estimator *e, const struct choices *least,
+                         const struct choices *plain, const struct choices *sharded,
+                         const struct rank_budget *worst, const struct step_time *time)
+{
+    uint64_t bytes = 0;
+    double seconds = 0;
+    for (int moved = 0; moved < 2; moved++) {
+        struct choices all[] = { *least, *plain, *sharded };
+        for (int i = 0; i < 3; i++) {
+            struct layout *l = &all[i].layout;
+            if (moved && (l->pp == 1 || l->vpp > 1 || l->stage_layers[l->pp - 1] < 2))
+                return;
+            l->stage_layers[0] += moved;
+            l->stage_layers[l->pp - 1] -= moved;
+        }
+        uint64_t floor = estimator_first_floor(e, &all[0]);
+        const struct least_seconds end = { 0, estimator_update_seconds(e, &all[2], true) };
+        double taken = estimator_first_seconds(e, &all[1], &end);
+        assert_true(moved || floor <= worst->peak_upper_bytes);
+        assert_true(moved || taken <= time->seconds * (1 + 1e-12));
+        assert_true(floor >= bytes && taken >= seconds * (1 - 1e-12));
+        bytes = floor;
+        seconds = taken;
+    }
+}
+
 /* Each bound of a search holds for whatever it leaves open. */
 static void assert_bounds(struct estimator *e, const struct choices *choices)
 {
@@ -241,6 +268,7 @@ static void assert_bounds(struct estimator *e, const struct choices *choices)
                                    estimator_update_seconds(e, &sharded, false) };
     assert_true(estimator_layer_seconds(e, choices, &least) <= time.seconds * (1 + 1e-12));
     assert_true(estimator_relaxed_seconds(e, &plain, &least) <= time.seconds * (1 + 1e-12));
+    assert_first(e, &floor, &plain, &sharded, &worst, &time);
 }
 
 /* Floors fall with every layer recomputed, so that searches may halve. */
