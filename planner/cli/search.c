@@ -77,23 +77,19 @@ static int judge_derivation(struct quest *quest, struct diag_list *reterr)
         return diag_error(reterr, (struct pos){ 0 }, "out of memory");
     options.worth_seconds = quest->options.worth_seconds;
     if (search_run(&q, &options, best, reterr) == 0 && best->any)
-        quest->report.derived_over_best = derived_over_best(derived, &best->best);
+        quest->report.derived_over_best = best->best.time.seconds / derived->time.seconds;
     free(best);
     return 0;
 }
 
-/* A derived layout may have stages of unequal length, which no search tries: the better of the two
- * is the answer. */
+/* That nothing fits is proved soon; the smallest of what does not is what derivation found. */
 static void take_derived(struct quest *quest)
 {
-    const struct candidate *derived = quest->report.derived;
-    struct candidate *best = &quest->result.best;
-    bool smaller = quest->options.objective == OBJECTIVE_HEADROOM;
-    if (!derived || derived->verdict != VERDICT_FITS)
+    if (quest->result.any || !quest->report.derived)
         return;
-    if (smaller ? derived->worst.peak_upper_bytes < best->worst.peak_upper_bytes
-                : derived->time.seconds < best->time.seconds)
-        *best = *derived;
+    quest->result.any = true;
+    quest->result.gpus = quest->subject->question.gpus;
+    quest->result.best = *quest->report.derived;
 }
 
 static int run(struct quest *quest, struct diag_list *reterr)
@@ -108,12 +104,14 @@ static int run(struct quest *quest, struct diag_list *reterr)
     quest->options.context = &progress;
     if (!worlds)
         derive_first(quest);
+    quest->options.no_smallest =
+        quest->report.derived && quest->options.objective == OBJECTIVE_THROUGHPUT;
     rc = worlds ? search_worlds(question, &quest->options, &quest->result, reterr)
                 : search_run(question, &quest->options, &quest->result, reterr);
-    if (rc == 0 && !worlds && quest->result.any) {
+    if (rc == 0 && !worlds && quest->result.layouts > 0)
         take_derived(quest);
+    if (rc == 0 && !worlds && quest->result.any)
         rc = judge_derivation(quest, reterr);
-    }
     progress_end(&progress);
     return rc;
 }

@@ -4,7 +4,6 @@
 #include "planner/derive/reason.h"
 #include "planner/search/search.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -84,7 +83,7 @@ static int answer_question(struct space *space, struct answer *ret, struct diag_
         nearest_write(space, &decision, ret);
     warn(space, &decision.chosen, reterr);
     if (decision.best_seconds > 0)
-        ret->derived_over_best = fmin(1, decision.best_seconds / decision.chosen.time.seconds);
+        ret->derived_over_best = decision.best_seconds / decision.chosen.time.seconds;
     ret->layouts = space->layouts;
     ret->legal = space->legal;
     ret->fitting = space->fitting;
@@ -114,12 +113,6 @@ int derive(const struct question *q, struct answer *ret, struct diag_list *reter
     return 0;
 }
 
-double derived_over_best(const struct candidate *derived, const struct candidate *best)
-{
-    double ratio = best->time.seconds / derived->time.seconds;
-    return ratio < 1 ? ratio : 1;
-}
-
 void answer_judge(const struct question *q, struct answer *answer)
 {
     const struct search_options options = { .fits_only = true };
@@ -133,7 +126,7 @@ void answer_judge(const struct question *q, struct answer *answer)
         answer->layouts += (long)result->layouts;
         answer->search_seconds += result->seconds;
         if (result->any && derived->verdict == VERDICT_FITS)
-            answer->derived_over_best = derived_over_best(derived, &result->best);
+            answer->derived_over_best = result->best.time.seconds / derived->time.seconds;
     }
     free(result);
 }

@@ -99,10 +99,6 @@ int derive(const struct question *q, struct answer *ret, struct diag_list *reter
  * those that fit, in *ret (verdict does_not_fit and the smallest peak when none does). */
 long search_all(const struct question *q, struct candidate *ret);
 
-/* Tokens/s of a derived layout over those of the best that a search found; 1 where that is slower,
- * as it may be: stages of unequal length are derived and not searched. */
-double derived_over_best(const struct candidate *derived, const struct candidate *best);
-
 /* Searches every layout under the policy of question_fix_policy and fills derived_over_best,
  * layouts and search_seconds of an answer. derive() does so by itself for small worlds on the host
  * and for large ones; elsewhere it takes longer than derivation and is asked for. */

@@ -72,7 +72,9 @@ static void print_derived(const struct search_report *report, FILE *out)
     size_t used = 0;
     text_append(line, sizeof line, &used, "rankfit plan takes %s", degrees);
     if (d->verdict == VERDICT_DOES_NOT_FIT)
-        text_append(line, sizeof line, &used, ", which does not fit");
+        text_append(line, sizeof line, &used, ", which does not fit%s",
+                    report->result->best.verdict == VERDICT_DOES_NOT_FIT ? ", nor does any other"
+                                                                         : "");
     else
         text_append(line, sizeof line, &used, ": %.1f %% of this speed",
                     percent(best, d->time.seconds));

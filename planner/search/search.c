@@ -185,7 +185,8 @@ static void run_goals(struct search *search, const struct search_options *option
     if (!headroom || options->front)
         find_fastest(search, options);
     enum goal goal = search->shared.goal;
-    if (headroom || options->front || (!search->fastest.any && !options->fits_only))
+    bool wanted = !options->fits_only && !options->no_smallest;
+    if (headroom || options->front || (!search->fastest.any && wanted))
         run_goal(search, options, GOAL_SMALLEST, no_bound, &search->smallest);
     search->shared.goal = goal;
     if (options->front && search->smallest.any)

@@ -23,6 +23,7 @@ struct search_options {
     bool front;        /* also what no other layout beats in both time and memory */
     bool skip_nothing; /* judge every layout, for tests */
     bool fits_only;    /* nothing of interest where nothing fits */
+    bool no_smallest;  /* where nothing fits, tightly neither, the smallest is not looked for */
     bool settled;      /* what is held at any time is held from the start */
     double worth_seconds; /* only shorter steps are of interest; 0: any */
     /* Told now and then, from the calling thread; share of the work done. */
