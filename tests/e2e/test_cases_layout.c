@@ -171,7 +171,7 @@ static void nearest_legal_values(void **state)
     } asked[] = {
         { H100("qwen3-30b-a3b", 24) "--set ep=12 --set tp=1 --set pp=1", "12 does not divide 128",
           "nearest legal ep on 24 GPUs: 8" },
-        { H100("qwen3-32b", 24) "--set tp=12 --set pp=1", "12 does not divide 64 query heads",
+        { H100("qwen3-32b", 24) "--set tp=12 --set pp=1", "12 does not divide 8 key/value heads",
           "nearest legal tp on 24 GPUs: 8" },
         { "--model qwen3-8b --hardware h100-sxm --gpus 8 --seq 1513 --set cp=4 --set tp=1",
           "1513 tokens does not split into 8 equal parts", "1512 or 1520 tokens" },
@@ -196,7 +196,7 @@ static void stages_that_drop_layers(void **state)
                                            "--set stage_layers=7*4",
                  SAYS("7 + 7 + 7 + 7 = 28, but the model has 30 layers", "7,8,8,7"));
     case_refused(H100("qwen3-30b-a3b", 16) "--set pp=1 --set stage_layers=12",
-                 SAYS("is 12, but the model has 48 layers"));
+                 SAYS("12 layers, but the model has 48 layers"));
     case_explained("stage_sum", SAYS("error", "sum to the model's"));
 }
 

@@ -78,7 +78,7 @@ static void keys_are_explained(void **state)
 {
     (void)state;
     case_explained("muon", SAYS("five Newton-Schulz iterations"));
-    case_explained("lora_targets", SAYS("attention, mlp, experts"));
+    case_explained("lora_targets", SAYS("attention, mlp or experts"));
     case_explained("frozen", SAYS("embedding, head, norms, attention, linear_attention"));
     case_explained("master=none", SAYS("rounded, stochastically"));
 }

@@ -181,7 +181,7 @@ static void what_lasts_is_found(void **state)
                        .name = "forward",
                        .head_dim = 128,
                        .tokens = 1024,
-                       .flops = 1e10,
+                       .flops = 1e12,
                        .seconds = 10e-3 };
     begin();
     add(p);
