@@ -1,7 +1,7 @@
-/* search.h - every legal layout of a question: factorizations of the world, interleaving,
- * micro-batch, shard widths and sharding, chunks, loss and its tiles, recompute of the first N
- * layers, what runs ahead, offload. Nothing is skipped but by proof (search.c lists the proofs).
- * The kind of context, the exchange, dtypes and stage lists are as the space completes them. */
+/* search.h - every legal layout of a question: factorizations of the world, interleaving, a lighter
+ * last stage, micro-batch, contexts, exchange, shard widths and sharding, chunks, loss and its
+ * tiles, recompute of the first N layers, what runs ahead, offload. Nothing is skipped but by proof
+ * (bound.c and family.c list the proofs). Dtypes and lists of stages are as said. */
 #ifndef RANKFIT_PLANNER_SEARCH_SEARCH_H
 #define RANKFIT_PLANNER_SEARCH_SEARCH_H
 
@@ -18,13 +18,13 @@ extern const char *const objective_names[OBJECTIVE_COUNT + 1]; /* up to a NULL *
 
 struct search_options {
     enum objective objective;
-    int threads;       /* 0: one a core */
-    bool everything;   /* also micro-batches, interleaving and offload, which derivation leaves */
-    bool front;        /* also what no other layout beats in both time and memory */
-    bool skip_nothing; /* judge every layout, for tests */
-    bool fits_only;    /* nothing of interest where nothing fits */
-    bool no_smallest;  /* where nothing fits, tightly neither, the smallest is not looked for */
-    bool settled;      /* what is held at any time is held from the start */
+    int threads;     /* 0: one a core */
+    bool everything; /* also micro-batches, interleaving and offload, which derivation leaves */
+    bool front; /* also, from the fastest to the smallest, the fastest at even steps of bytes */
+    bool skip_nothing;    /* judge every layout, for tests */
+    bool fits_only;       /* nothing of interest where nothing fits */
+    bool no_smallest;     /* where nothing fits, tightly neither, the smallest is not looked for */
+    bool settled;         /* what is held at any time is held from the start */
     double worth_seconds; /* only shorter steps are of interest; 0: any */
     /* Told now and then, from the calling thread; share of the work done. */
     void (*progress)(void *context, double share);
