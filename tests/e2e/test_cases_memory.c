@@ -246,7 +246,8 @@ static void selective_recompute_saves_nothing(void **state)
     json_t *none = case_plan(SAVED "--set recompute=none", "fits");
     json_t *selective = case_plan(SAVED "--set recompute=selective", "fits");
     json_t *some = case_plan(SAVED "--set recompute=full --set recompute_layers=24 "
-                              "--set keep_attention=0", "fits");
+                                   "--set keep_attention=0",
+                             "fits");
     assert_near(number_at(selective, "recommended.peak_bytes"),
                 number_at(none, "recommended.peak_bytes"), 0, "B");
     assert_true(case_warns(selective, "saves 0 bytes"));
@@ -266,12 +267,13 @@ static void selective_recompute_saves_nothing(void **state)
 static void ends_of_a_pipeline_carry_more(void **state)
 {
     (void)state;
-    json_t *plan = case_plan("--model qwen3-1.7b --hardware h100-sxm --gpus 4 --seq 4K "
-                             "--global-batch 16 --set model.layers=24 --set model.vocab=152064 "
-                             "--set model.tied=false --set pp=4 --set tp=1 --set cp=1 "
-                             "--set recompute=full --set keep_attention=0 --set sharding=zero1 "
-                             "--set loss=linear_ce --set loss_tile_tokens=512 --set stage_layers=6,6,6,6",
-                             "fits");
+    json_t *plan =
+        case_plan("--model qwen3-1.7b --hardware h100-sxm --gpus 4 --seq 4K "
+                  "--global-batch 16 --set model.layers=24 --set model.vocab=152064 "
+                  "--set model.tied=false --set pp=4 --set tp=1 --set cp=1 "
+                  "--set recompute=full --set keep_attention=0 --set sharding=zero1 "
+                  "--set loss=linear_ce --set loss_tile_tokens=512 --set stage_layers=6,6,6,6",
+                  "fits");
     double peak[4];
     assert_int_equal(json_array_size(case_ranks(plan)), 4);
     for (int stage = 0; stage < 4; stage++)
