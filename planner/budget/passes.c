@@ -220,10 +220,9 @@ void beside_init(const struct budget_input *in, int stage, const struct in_fligh
         return;
     }
     schedule_init(in, stage, held, &s);
-    for (int i = 0; i < s.runs; i++) {
+    bytes[0] = add_sat(f->inputs, add_sat(inputs, add_sat(of[0].saved, of[0].extras)));
+    for (int i = 1; i < s.runs; i++)
         bytes[i] = add_sat(inputs, add_sat(of[i].saved, of[i].extras));
-        bytes[i] = i == 0 ? add_sat(bytes[i], f->inputs) : bytes[i];
-    }
     find(&s, bytes, fullest);
     sums_init(&s, of, &sums);
     for (int run = from; run < held; run++)

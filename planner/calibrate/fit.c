@@ -126,10 +126,11 @@ static bool drop_lowest(struct problem *p, const struct fit *fit)
             at = j;
         }
     }
-    for (int j = at; at >= 0 && j + 1 < p->used_count; j++)
-        p->used[j] = p->used[j + 1];
-    p->used_count -= at >= 0;
-    return at >= 0;
+    if (at < 0)
+        return false;
+    p->used_count--;
+    memmove(p->used + at, p->used + at + 1, (size_t)(p->used_count - at) * sizeof *p->used);
+    return true;
 }
 
 static int solve_weighted(struct problem *p, struct fit *ret)

@@ -295,6 +295,20 @@ static bool waits(const struct candidate *c)
            share_that_matters * c->time.seconds;
 }
 
+/* What is compared with a layout that a search found is split alike. */
+static void note_lighter_end(struct space *space, const struct layout *found)
+{
+    struct layout l = *found;
+    if (l.pp == 1 || l.vpp > 1 || !space->open_stages)
+        return;
+    for (space->lighter = 0; space->lighter < space->q->model->layers; space->lighter++) {
+        space_split_layers(space, &l);
+        if (!memcmp(l.stage_layers, found->stage_layers, (size_t)l.pp * sizeof *l.stage_layers))
+            return;
+    }
+    space->lighter = 0;
+}
+
 /* The best of all layouts under the policy, taken where it is more than 3 % faster. */
 static void decide_by_search(struct space *space, struct decision *decision)
 {
@@ -321,6 +335,7 @@ static void decide_by_search(struct space *space, struct decision *decision)
         decision->searched_gain = gain;
         decision->tile_gain = 0;
         decision->degrees = degrees_of(&result->best.choices.layout);
+        note_lighter_end(space, &result->best.choices.layout);
         decision->chosen = result->best;
     }
     if (judged || gain > worth)

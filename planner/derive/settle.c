@@ -297,6 +297,11 @@ static int least_recompute(const struct space *space, struct choices *choices)
     return high;
 }
 
+static bool is_faster(const struct settle *s, const struct choices *choices)
+{
+    return space_seconds(s->space, choices) < s->decision->chosen.time.seconds * (1 - EQUALLY_FAST);
+}
+
 /* One way to run ahead, to chunk, to shard and to keep attention: taken where it gets faster by
  * keeping some layers. */
 static void keep_some(struct settle *s, const struct degrees *degrees,
@@ -308,11 +313,12 @@ static void keep_some(struct settle *s, const struct degrees *degrees,
     space_complete(space, degrees, settings, &candidate.choices);
     if (!space_legal(space, &candidate.choices))
         return;
-    int layers = least_recompute(space, &candidate.choices);
-    if (layers == 0 || layers >= largest_stage(&candidate.choices.layout))
+    candidate.choices.primitives.recompute_layers = 1;
+    if (!is_faster(s, &candidate.choices)) /* nor with more */
         return;
-    if (space_seconds(space, &candidate.choices) >=
-        s->decision->chosen.time.seconds * (1 - EQUALLY_FAST))
+    int layers = least_recompute(space, &candidate.choices);
+    if (layers == 0 || layers >= largest_stage(&candidate.choices.layout) ||
+        !is_faster(s, &candidate.choices))
         return;
     space_weigh(space, &candidate);
     if (candidate.verdict == VERDICT_FITS)

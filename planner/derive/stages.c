@@ -49,6 +49,7 @@ void decide_stages(struct space *space, struct decision *decision)
 {
     const struct layout *l = &decision->chosen.choices.layout;
     struct candidate lighter;
+    int before = space->lighter;
 
     if (l->pp == 1 || l->vpp > 1 || !space->open_stages)
         return;
@@ -57,7 +58,7 @@ void decide_stages(struct space *space, struct decision *decision)
                   lighter.time.seconds < decision->chosen.time.seconds * (1 - WORTH_UNEVEN_STAGES);
     if (taken > 0 && decision->chosen.verdict == VERDICT_FITS && !faster)
         taken = 0;
-    space->lighter = taken;
+    space->lighter = taken > 0 ? taken : before;
     if (taken > 0)
         decision->chosen = lighter;
 }
