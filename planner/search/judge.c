@@ -1,0 +1,174 @@
+/* judge.c - whether a layout is legal, what it holds and how long it takes: by the estimator where
+ * there is one, else by budgets and step times themselves. */
+#include "base/layout/legality.h"
+#include "planner/search/space.h"
+
+#include <string.h>
+
+bool space_is_legal(const struct space *space, const struct choices *choices)
+{
+    const struct question *q = space->q;
+    const struct legality_input in = {
+        .model = q->model,
+        .hardware = q->hardware,
+        .choices = choices,
+        .gpus = q->gpus,
+        .seq_tokens = q->seq_tokens,
+        .global_batch = space->global_batch,
+        .fixed = &q->fixed,
+        .routing = &q->routing,
+        .lengths = q->lengths,
+    };
+
+    return legality_check(&in, NULL) == 0;
+}
+
+bool space_legal(struct space *space, const struct choices *choices)
+{
+    bool legal = space_is_legal(space, choices);
+    space->layouts++;
+    space->legal += legal;
+    return legal;
+}
+
+struct budget_input space_budget_input(const struct space *space, const struct choices *choices)
+{
+    const struct question *q = space->q;
+    return (struct budget_input){
+        .model = q->model,
+        .sizes = q->sizes,
+        .hardware = q->hardware,
+        .choices = choices,
+        .gpus = q->gpus,
+        .seq_tokens = q->seq_tokens,
+        .routing = q->routing,
+        .routing_quantile = q->routing_quantile,
+        .lengths = q->lengths,
+    };
+}
+
+void space_peaks(const struct space *space, const struct choices *choices, struct peaks *ret)
+{
+    struct budget_input in = space_budget_input(space, choices);
+    struct rank_budget worst;
+
+    if (space->estimator) {
+        estimator_peaks(space->estimator, choices, ret);
+        return;
+    }
+    budget_worst(&in, &worst);
+    *ret = (struct peaks){ worst.peak_bytes, worst.peak_upper_bytes, worst.host_bytes };
+}
+
+/* Every tile reads and writes the whole gradient of the head once: the larger the tiles, the less
+ * often. The largest whose loss leaves the peak of the worst rank where 512 tokens leave it. */
+static void widen_tiles(const struct space *space, struct candidate *candidate)
+{
+    static const int sizes[] = { 4096, 2048, 1024 };
+    int *tile = &candidate->choices.primitives.loss_tile_tokens;
+    const int least = *tile;
+    uint64_t tokens = space_local_tokens(space, &candidate->choices.layout);
+
+    if (!space->open_tile || candidate->choices.primitives.loss == LOSS_RING_DTP)
+        return;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct peaks peaks;
+        *tile = sizes[i];
+        if ((uint64_t)sizes[i] > tokens || sizes[i] <= least)
+            continue;
+        space_peaks(space, &candidate->choices, &peaks);
+        if (peaks.peak_upper_bytes <= candidate->worst.peak_upper_bytes &&
+            peaks.peak_bytes <= candidate->worst.peak_bytes)
+            return;
+    }
+    *tile = least;
+}
+
+enum verdict space_verdict(const struct space *space, const struct rank_budget *worst)
+{
+    if (worst->host_bytes > space_host_room(space) || worst->peak_bytes > space->limit_bytes)
+        return VERDICT_DOES_NOT_FIT;
+    return worst->peak_upper_bytes <= space->limit_bytes ? VERDICT_FITS : VERDICT_TIGHT;
+}
+
+static void budget_of(const struct space *space, struct candidate *candidate)
+{
+    struct budget_input in = space_budget_input(space, &candidate->choices);
+    budget_worst(&in, &candidate->worst);
+    candidate->verdict = space_verdict(space, &candidate->worst);
+}
+
+void space_judge(struct space *space, struct candidate *candidate)
+{
+    int tile = candidate->choices.primitives.loss_tile_tokens;
+
+    budget_of(space, candidate);
+    widen_tiles(space, candidate);
+    if (candidate->choices.primitives.loss_tile_tokens != tile)
+        budget_of(space, candidate);
+    space->fitting += candidate->verdict != VERDICT_DOES_NOT_FIT;
+}
+
+void space_weigh(struct space *space, struct candidate *candidate)
+{
+    struct peaks peaks;
+
+    if (!space->estimator) {
+        space_judge(space, candidate);
+        space_time(space, candidate);
+        return;
+    }
+    memset(&candidate->worst, 0, sizeof candidate->worst);
+    memset(&candidate->time, 0, sizeof candidate->time);
+    space_peaks(space, &candidate->choices, &peaks);
+    candidate->worst.peak_bytes = peaks.peak_bytes;
+    candidate->worst.peak_upper_bytes = peaks.peak_upper_bytes;
+    candidate->worst.host_bytes = peaks.host_bytes;
+    widen_tiles(space, candidate);
+    candidate->verdict = space_verdict(space, &candidate->worst);
+    estimator_time(space->estimator, &candidate->choices, &candidate->time);
+    space->fitting += candidate->verdict != VERDICT_DOES_NOT_FIT;
+}
+
+void space_fill(const struct space *space, struct candidate *candidate)
+{
+    budget_of(space, candidate);
+    space_time(space, candidate);
+}
+
+double space_seconds(const struct space *space, const struct choices *choices)
+{
+    struct budget_input in = space_budget_input(space, choices);
+    struct step_time time;
+
+    if (space->estimator)
+        estimator_time(space->estimator, choices, &time);
+    else
+        step_time_compute(&in, &time);
+    return time.seconds;
+}
+
+void space_time(const struct space *space, struct candidate *candidate)
+{
+    struct budget_input in = space_budget_input(space, &candidate->choices);
+    step_time_compute(&in, &candidate->time);
+}
+
+bool space_try(struct space *space, const struct degrees *degrees, const struct settings *settings,
+               struct candidate *ret)
+{
+    space_complete(space, degrees, settings, &ret->choices);
+    if (!space_legal(space, &ret->choices))
+        return false;
+    space_judge(space, ret);
+    return true;
+}
+
+bool candidate_better(const struct candidate *a, const struct candidate *b)
+{
+    if (a->verdict != b->verdict)
+        return a->verdict < b->verdict;
+    if (a->verdict == VERDICT_DOES_NOT_FIT)
+        return a->worst.peak_upper_bytes < b->worst.peak_upper_bytes;
+    return a->time.seconds < b->time.seconds;
+}
