@@ -322,6 +322,7 @@ int search_worlds(const struct question *q, const struct search_options *options
     if (!one)
         return diag_error(reterr, (struct pos){ 0 }, "out of memory");
     part_options.fits_only = true;
+    part_options.settled = false; /* the tables of a world come and go with it */
     part_options.progress = options->progress ? progress_of_part : NULL;
     part_options.context = &part;
     for (int gpus = 1; gpus <= q->gpus && rc == 0; gpus++) {
