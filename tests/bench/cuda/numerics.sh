@@ -46,6 +46,9 @@ sanitize() {
 }
 small="--model tiny-shared-moe --seq 256 --set recompute=full"
 sanitize memcheck $small --set moe=chunked --set moe_chunks=3 --set wgrad_delay=1
+sanitize memcheck --model tiny-shared-moe --seq 2560 --set recompute=full --set keep_attention=1 \
+    --set attention_deterministic=1
 sanitize memcheck --model qwen3-0.6b --set model.layers=1 --set model.vocab=4096 --seq 512 --set recompute=none
-[ "$races" = --races ] && sanitize racecheck $small
+[ "$races" = --races ] && sanitize racecheck $small && sanitize racecheck $small --set keep_attention=1 \
+    --set attention_deterministic=1
 exit $failed
