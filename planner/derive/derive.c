@@ -1,5 +1,4 @@
 #include "planner/derive/derive.h"
-#include "base/layout/legality.h"
 #include "planner/derive/neighbour.h"
 #include "planner/derive/reason.h"
 #include "planner/search/search.h"
@@ -16,22 +15,6 @@ static double now_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static struct legality_input legality_of(const struct space *space, const struct choices *choices)
-{
-    const struct question *q = space->q;
-    return (struct legality_input){
-        .model = q->model,
-        .hardware = q->hardware,
-        .choices = choices,
-        .gpus = q->gpus,
-        .seq_tokens = q->seq_tokens,
-        .global_batch = space->global_batch,
-        .fixed = &q->fixed,
-        .routing = &q->routing,
-        .lengths = q->lengths,
-    };
-}
-
 /* Nothing legal is left: the plainest completion of what was fixed shows what is wrong with it. */
 static int report_illegal(struct space *space, struct diag_list *reterr)
 {
@@ -42,7 +25,7 @@ static int report_illegal(struct space *space, struct diag_list *reterr)
     settings.chunks = space->chunks.values[0];
     settings.linear_context = LINEAR_CONTEXT_STATE_PASS; /* asks for no divisor of heads */
     space_complete(space, &degrees, &settings, &choices);
-    struct legality_input in = legality_of(space, &choices);
+    struct legality_input in = space_legality_input(space, &choices);
     if (legality_check(&in, reterr))
         return -1;
     diag_error(reterr, (struct pos){ 0 }, "no layout of %d GPUs is legal for %s with these choices",
@@ -54,7 +37,7 @@ static int report_illegal(struct space *space, struct diag_list *reterr)
 static void warn(const struct space *space, const struct candidate *candidate,
                  struct diag_list *reterr)
 {
-    struct legality_input in = legality_of(space, &candidate->choices);
+    struct legality_input in = space_legality_input(space, &candidate->choices);
     legality_check(&in, reterr);
 }
 

@@ -6,18 +6,14 @@
 
 void decide_tiles(struct space *space, struct decision *decision)
 {
-    static const int sizes[] = { 4096, 2048, 1024 };
     const struct candidate before = decision->chosen;
     const struct primitives *p = &before.choices.primitives;
-    uint64_t tokens = space_local_tokens(space, &before.choices.layout);
+    const struct knob wider =
+        space_wider_tiles(space, &before.choices.layout, p->loss, p->loss_tile_tokens);
 
-    if (!space->open_tile || p->loss == LOSS_RING_DTP || before.verdict != VERDICT_FITS)
-        return;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    for (int i = 0; i < wider.count && before.verdict == VERDICT_FITS; i++) {
         struct candidate other = before;
-        other.choices.primitives.loss_tile_tokens = sizes[i];
-        if (sizes[i] <= p->loss_tile_tokens || (uint64_t)sizes[i] > tokens)
-            continue;
+        other.choices.primitives.loss_tile_tokens = wider.values[i];
         space_weigh(space, &other);
         if (other.verdict != VERDICT_FITS ||
             other.time.seconds >= decision->chosen.time.seconds * (1 - WORTH_A_TILE))

@@ -11,11 +11,10 @@ enum place { ON_DEVICE, ON_HOST, PLACES };
 
 struct body {
     struct degrees degrees;
-    struct settings settings; /* of the layers */
-    struct variants variants; /* of any offload */
-    const struct least_seconds *least;
-    const struct least_seconds *first_least; /* of the first stage alone */
-                                             /* of each place */
+    struct settings settings;                /* of the layers */
+    struct variants variants;                /* of any offload */
+    const struct least_seconds *least;       /* of each place */
+    const struct least_seconds *first_least; /* likewise, of the first stage alone */
     bool open[PLACES];                       /* what may be of interest */
     int first[PLACES];                       /* variant: no family keeps more layers */
 };

@@ -12,14 +12,9 @@
 
 struct knob family_tiles(const struct space *space, const struct layout *l, enum loss loss)
 {
-    static const int sizes[] = { 4096, 2048, 1024, LOSS_TILE_TOKENS };
-    uint64_t tokens = space_local_tokens(space, l);
-    struct knob knob = { .count = 0 };
-    if (!space->open_tile || loss == LOSS_RING_DTP)
-        return (struct knob){ .count = 1, .values = { space->base.loss_tile_tokens } };
-    for (int i = 0; i < 4; i++)
-        if ((uint64_t)sizes[i] <= tokens || sizes[i] == LOSS_TILE_TOKENS)
-            knob.values[knob.count++] = sizes[i];
+    struct knob knob = space_wider_tiles(space, l, loss, LOSS_TILE_TOKENS);
+    bool open = space->open_tile && loss != LOSS_RING_DTP;
+    knob.values[knob.count++] = open ? LOSS_TILE_TOKENS : space->base.loss_tile_tokens;
     return knob;
 }
 

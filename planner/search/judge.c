@@ -1,14 +1,13 @@
 /* judge.c - whether a layout is legal, what it holds and how long it takes: by the estimator where
  * there is one, else by budgets and step times themselves. */
-#include "base/layout/legality.h"
 #include "planner/search/space.h"
 
 #include <string.h>
 
-bool space_is_legal(const struct space *space, const struct choices *choices)
+struct legality_input space_legality_input(const struct space *space, const struct choices *choices)
 {
     const struct question *q = space->q;
-    const struct legality_input in = {
+    return (struct legality_input){
         .model = q->model,
         .hardware = q->hardware,
         .choices = choices,
@@ -19,7 +18,11 @@ bool space_is_legal(const struct space *space, const struct choices *choices)
         .routing = &q->routing,
         .lengths = q->lengths,
     };
+}
 
+bool space_is_legal(const struct space *space, const struct choices *choices)
+{
+    const struct legality_input in = space_legality_input(space, choices);
     return legality_check(&in, NULL) == 0;
 }
 
@@ -64,18 +67,14 @@ void space_peaks(const struct space *space, const struct choices *choices, struc
  * often. The largest whose loss leaves the peak of the worst rank where 512 tokens leave it. */
 static void widen_tiles(const struct space *space, struct candidate *candidate)
 {
-    static const int sizes[] = { 4096, 2048, 1024 };
     int *tile = &candidate->choices.primitives.loss_tile_tokens;
     const int least = *tile;
-    uint64_t tokens = space_local_tokens(space, &candidate->choices.layout);
+    const struct knob wider = space_wider_tiles(space, &candidate->choices.layout,
+                                                candidate->choices.primitives.loss, least);
 
-    if (!space->open_tile || candidate->choices.primitives.loss == LOSS_RING_DTP)
-        return;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    for (int i = 0; i < wider.count; i++) {
         struct peaks peaks;
-        *tile = sizes[i];
-        if ((uint64_t)sizes[i] > tokens || sizes[i] <= least)
-            continue;
+        *tile = wider.values[i];
         space_peaks(space, &candidate->choices, &peaks);
         if (peaks.peak_upper_bytes <= candidate->worst.peak_upper_bytes &&
             peaks.peak_bytes <= candidate->worst.peak_bytes)

@@ -410,6 +410,21 @@ uint64_t space_local_tokens(const struct space *space, const struct layout *layo
     return row > 0 ? row : layout_local_tokens(layout, space->q->seq_tokens);
 }
 
+struct knob space_wider_tiles(const struct space *space, const struct layout *layout,
+                              enum loss loss, int least)
+{
+    static const int sizes[] = { 4096, 2048, 1024 };
+    uint64_t tokens = space_local_tokens(space, layout);
+    struct knob ret = { .count = 0 };
+
+    if (!space->open_tile || loss == LOSS_RING_DTP)
+        return ret;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if ((uint64_t)sizes[i] <= tokens && sizes[i] > least)
+            ret.values[ret.count++] = sizes[i];
+    return ret;
+}
+
 /* Tokens that a rank routes, in so many chunks one after another; a larger cap makes as many. */
 static uint64_t cap_tokens(const struct space *space, const struct layout *l, int chunks)
 {

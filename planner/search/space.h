@@ -4,6 +4,7 @@
 #ifndef RANKFIT_PLANNER_SEARCH_SPACE_H
 #define RANKFIT_PLANNER_SEARCH_SPACE_H
 
+#include "base/layout/legality.h"
 #include "planner/derive/derive.h"
 #include "planner/estimate/estimator.h"
 
@@ -128,10 +129,16 @@ void space_restrict_to_host(struct space *space);
 /* Tokens of a micro-batch that one rank holds. */
 uint64_t space_local_tokens(const struct space *space, const struct layout *layout);
 
+/* Tiles of the loss beyond `least` tokens, largest first; none where they are fixed. */
+struct knob space_wider_tiles(const struct space *space, const struct layout *layout,
+                              enum loss loss, int least);
+
 /* Host memory that one rank may fill. */
 uint64_t space_host_room(const struct space *space);
 
-/* By the legality table; the second counts. */
+/* By the legality table; the last counts. */
+struct legality_input space_legality_input(const struct space *space,
+                                           const struct choices *choices);
 bool space_is_legal(const struct space *space, const struct choices *choices);
 bool space_legal(struct space *space, const struct choices *choices);
 
