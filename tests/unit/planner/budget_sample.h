@@ -48,6 +48,19 @@ static inline void sample_layout(struct layout *l)
     l->micro_batch = l->micro_batches = 1;
 }
 
+/* A GPU of round rates, in nodes of eight; memory, links and network are reached in full. */
+static inline void sample_round_machine(struct hardware *h)
+{
+    h->host = false;
+    h->memory_bytes_per_second = 1e12;
+    h->bf16_flops_per_second = 1e14;
+    h->gpus_per_node = h->domain_gpus = 8;
+    h->link_bytes_per_second = 1e11;
+    h->network_bytes_per_second = 1e10;
+    h->memory_efficiency = h->gather_efficiency = h->exchange_efficiency = 1;
+    h->network_efficiency = 1;
+}
+
 /* Call after model and layout are set. */
 static inline struct budget_input *sample_input(struct sample *s, uint64_t seq)
 {

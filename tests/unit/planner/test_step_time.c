@@ -21,17 +21,10 @@ static void machine(void)
 {
     sample_init(&s);
     struct hardware *h = &s.hardware;
-    h->host = false;
-    h->memory_bytes_per_second = 1e12;
-    h->bf16_flops_per_second = 1e14;
-    h->gpus_per_node = h->domain_gpus = 8;
-    h->link_bytes_per_second = 1e11;
-    h->network_bytes_per_second = 1e10;
+    sample_round_machine(h);
     h->host_link_bytes_per_second = 1e10;
     h->gemm_efficiency = h->expert_gemm_efficiency = 0.5;
     h->attention_forward_efficiency = h->attention_backward_efficiency = 0.5;
-    h->memory_efficiency = h->gather_efficiency = h->exchange_efficiency = 1;
-    h->network_efficiency = 1;
     h->exchange_overlap = 0.5;
 }
 
