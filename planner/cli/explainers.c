@@ -97,7 +97,7 @@ static void say_item(const struct prediction *prediction, int group, int item, j
 {
     const struct rank_budget *rank = &prediction->budget.groups[group];
     char formula[FORMULA_MAX] = "";
-    budget_formula(&prediction->input, rank, (enum item)item, formula, sizeof formula);
+    budget_formula(prediction->predictor, rank, (enum item)item, formula, sizeof formula);
     json_object_set_new(line, "bytes_at_peak", json_bytes(rank->item_bytes[item]));
     json_object_set_new(line, "max_bytes", json_bytes(rank->item_max_bytes[item]));
     add_text(line, "formula", formula);
@@ -154,8 +154,8 @@ static void say_moment(const struct prediction *prediction, int group, int momen
     const struct rank_budget *rank = &prediction->budget.groups[group];
     char formula[FORMULA_MAX];
     struct rank_peaks peaks;
-    budget_peaks(&prediction->input, rank, rank->rank, &peaks);
-    peaks_formula(&prediction->input, rank, rank->rank, (enum moment)moment, formula,
+    budget_peaks(prediction->predictor, rank, rank->rank, &peaks);
+    peaks_formula(prediction->predictor, rank, rank->rank, (enum moment)moment, formula,
                   sizeof formula);
     json_object_set_new(line, "bytes", json_bytes(peaks.bytes[moment]));
     json_object_set_new(line, "host_bytes", json_bytes(peaks.host_bytes[moment]));

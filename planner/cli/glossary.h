@@ -5,8 +5,8 @@
 #define RANKFIT_PLANNER_CLI_GLOSSARY_H
 
 #include "base/item.h"
-#include "planner/budget/peaks.h"
-#include "planner/time/step_time.h"
+#include "planner/predict/peaks.h"
+#include "planner/predict/step_time.h"
 
 #include <stddef.h>
 

@@ -164,7 +164,8 @@ static int answer(const struct options *options, struct quest *quest, struct dia
     if (result->any) {
         ask_fewer(quest);
         subject->question.gpus = result->gpus;
-        subject_take(subject, &result->best);
+        if (subject_take(subject, &result->best, reterr) != 0)
+            return EXIT_SYSTEM;
     }
     quest->report.prediction = &subject->prediction;
     quest->report.result = result;

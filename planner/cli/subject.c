@@ -321,7 +321,7 @@ static int read_question(const struct options *options, struct subject *subject,
 }
 
 /* The answer as a plan, sealed, with its prediction. */
-static void take_answer(struct subject *subject)
+static int take_answer(struct subject *subject, struct diag_list *reterr)
 {
     struct plan *plan = &subject->prediction.plan;
     const struct question *question = &subject->question;
@@ -334,10 +334,12 @@ static void take_answer(struct subject *subject)
     plan->headroom_bytes = question->headroom_bytes;
     plan->reserve_bytes = question->reserve_bytes;
     plan->choices = subject->answer.recommended.choices;
-    prediction_compute(&subject->prediction);
+    if (prediction_compute(&subject->prediction) != 0)
+        return diag_error(reterr, (struct pos){ 0 }, "out of memory");
     plan->dispatch_bound_rows = subject->prediction.budget.dispatch_bound_rows;
     plan_seal(plan);
     subject->derived = true;
+    return 0;
 }
 
 static int check_sizes(const struct subject *subject, struct diag_list *reterr)
@@ -356,8 +358,7 @@ static int derive_subject(const struct options *options, struct subject *subject
     model_sizes_init(&subject->prediction.sizes, &subject->prediction.plan.model);
     if (derive(&subject->question, &subject->answer, reterr) != 0)
         return -1;
-    take_answer(subject);
-    return check_sizes(subject, reterr);
+    return take_answer(subject, reterr) != 0 ? -1 : check_sizes(subject, reterr);
 }
 
 /* A plan answers its question already; saying parts of it again could only contradict. What a
@@ -389,9 +390,10 @@ struct subject *subject_open_plan(const char *path, struct diag_list *reterr)
         return NULL;
     }
     if (plan_load(path, &subject->prediction.plan, reterr) == 0) {
-        prediction_compute(&subject->prediction);
+        if (prediction_compute(&subject->prediction) != 0)
+            diag_error(reterr, (struct pos){ 0 }, "out of memory");
         prediction_question(&subject->prediction, &subject->question);
-        if (check_sizes(subject, reterr) == 0 && reterr->errors == 0)
+        if (reterr->errors == 0 && check_sizes(subject, reterr) == 0)
             return subject;
     }
     subject_free(subject);
@@ -406,8 +408,9 @@ static struct subject *open_limited_plan(const struct options *options, struct d
         return subject;
     if (read_memory_limit(options, subject, reterr) == 0 &&
         check_limits(options, &subject->question, reterr) == 0) {
-        prediction_compute(&subject->prediction);
-        return subject;
+        if (prediction_compute(&subject->prediction) == 0)
+            return subject;
+        diag_error(reterr, (struct pos){ 0 }, "out of memory");
     }
     subject_free(subject);
     return NULL;
@@ -470,13 +473,16 @@ struct subject *subject_open_question(const struct options *options, struct diag
     return NULL;
 }
 
-void subject_take(struct subject *subject, const struct candidate *candidate)
+int subject_take(struct subject *subject, const struct candidate *candidate,
+                 struct diag_list *reterr)
 {
     subject->answer.recommended = *candidate;
-    take_answer(subject);
+    return take_answer(subject, reterr);
 }
 
 void subject_free(struct subject *subject)
 {
+    if (subject)
+        prediction_done(&subject->prediction);
     free(subject);
 }

@@ -23,7 +23,8 @@ struct subject *subject_open_plan(const char *path, struct diag_list *reterr);
 /* The question alone: nothing is derived yet. */
 struct subject *subject_open_question(const struct options *options, struct diag_list *reterr);
 /* Makes a candidate for the question's GPUs the answer, with its prediction. */
-void subject_take(struct subject *subject, const struct candidate *candidate);
+int subject_take(struct subject *subject, const struct candidate *candidate,
+                 struct diag_list *reterr);
 void subject_free(struct subject *subject);
 
 #endif

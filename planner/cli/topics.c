@@ -44,8 +44,8 @@ static json_t *balances_of(const struct prediction *prediction)
             continue;
         input.routing =
             (struct routing){ .kind = ROUTING_HOT, .hot_fraction = hot, .hot_experts = 1 };
-        budget_worst(&input, &worst);
-        step_time_compute(&input, &time);
+        if (predict_once(&input, &worst, &time) != 0)
+            continue;
         (void)snprintf(routing, sizeof routing, "%.4f:1", 100 * hot);
         json_t *line = json_pack("{s:f, s:s}", "balance", balances[i], "routing", routing);
         json_object_set_new(line, "peak_bytes", json_bytes(worst.peak_bytes));

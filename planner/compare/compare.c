@@ -67,11 +67,10 @@ static void compare_rank(const struct prediction *prediction, const struct measu
                          const struct tolerances *tolerances, bool on_device, struct budget *budget,
                          struct compared_rank *ret)
 {
-    struct budget_input input = prediction->input;
-    input.measured = measured;
-    budget_compute(&input, budget);
-    const struct rank_budget *judged =
-        &budget->groups[budget_group_of(&input, budget, measured->rank)];
+    predictor_choose(prediction->predictor, &prediction->plan.choices, measured);
+    budget_compute(prediction->predictor, budget);
+    predictor_choose(prediction->predictor, &prediction->plan.choices, NULL);
+    const struct rank_budget *judged = &budget->groups[0]; /* that rank alone */
     const struct rank_budget *planned = prediction_rank(prediction, measured->rank);
     *ret = (struct compared_rank){
         .rank = measured->rank,

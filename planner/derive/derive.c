@@ -85,9 +85,11 @@ int derive(const struct question *q, struct answer *ret, struct diag_list *reter
                           LAYOUT_MAX_RANKS);
     space_init(&space, q);
     struct budget_input facts = space_budget_input(&space, NULL);
-    space.estimator = estimator_open(&facts); /* without it all is slower, that is all */
+    space.predictor = predictor_open(&facts, PREDICTOR_MANY_LAYOUTS);
+    if (!space.predictor)
+        return diag_error(reterr, (struct pos){ 0 }, "out of memory");
     int rc = answer_question(&space, ret, reterr);
-    estimator_close(space.estimator);
+    predictor_close(space.predictor);
     if (rc != 0)
         return -1;
     ret->search_seconds = now_seconds() - start;

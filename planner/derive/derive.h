@@ -6,8 +6,8 @@
 
 #include "base/diag.h"
 #include "base/plan/plan.h"
-#include "planner/budget/budget.h"
-#include "planner/time/step_time.h"
+#include "planner/predict/budget.h"
+#include "planner/predict/step_time.h"
 
 #include <stdbool.h>
 

@@ -10,12 +10,17 @@
 /* What fits does so early in the walk; a deeper look would cost more than the hint is worth. */
 enum { MOST_WORLDS = 32, SEQUENCE_UNIT = 1024, MOST_STRETCHES = 4, MOST_VISITS = 80 };
 
-/* Whether a question has a layout that fits; its peak and choices. */
+/* Whether a question has a layout that fits; its peak and choices. Without memory nothing does. */
 static bool fits(const struct question *q, struct decision *ret)
 {
     struct space space;
     space_init(&space, q);
-    return decide_degrees(&space, MOST_VISITS, ret) && ret->chosen.verdict == VERDICT_FITS;
+    struct budget_input facts = space_budget_input(&space, NULL);
+    space.predictor = predictor_open(&facts, PREDICTOR_MANY_LAYOUTS);
+    bool found = space.predictor && decide_degrees(&space, MOST_VISITS, ret) &&
+                 ret->chosen.verdict == VERDICT_FITS;
+    predictor_close(space.predictor);
+    return found;
 }
 
 static struct nearest *append(struct answer *answer)
@@ -98,7 +103,8 @@ static double over_limit(double seq_tokens, void *context)
     struct rank_budget worst;
 
     in.seq_tokens = (uint64_t)seq_tokens;
-    budget_worst(&in, &worst);
+    if (predict_once(&in, &worst, NULL) != 0)
+        return 1; /* no memory: nothing is promised */
     return (double)worst.peak_upper_bytes - (double)stretch->space->limit_bytes;
 }
 

@@ -262,7 +262,7 @@ static struct knob linear_by_seconds(struct space *space, const struct decision 
 
 static bool fits(const struct space *space, const struct choices *choices)
 {
-    struct peaks peaks;
+    struct layout_peaks peaks;
     space_peaks(space, choices, &peaks);
     return peaks.peak_upper_bytes <= space->limit_bytes &&
            peaks.host_bytes <= space_host_room(space);

@@ -86,14 +86,12 @@ static bool can_gain(const struct space *space, const struct decision *decision,
     struct settings settings = settings_of(&decision->chosen.choices);
     double most = decision->chosen.time.seconds / (1 + gain);
 
-    if (!space->estimator)
-        return true;
     for (int i = 0; i < space->chunks.count; i++) {
         struct choices choices;
         settings.chunks = space->chunks.values[i];
         space_complete(space, degrees, &settings, &choices);
         if (space_is_legal(space, &choices) &&
-            estimator_least_seconds(space->estimator, &choices) < most)
+            predictor_least_seconds(space->predictor, &choices) < most)
             return true;
     }
     return false;

@@ -15,7 +15,7 @@ static void print_item(const struct prediction *prediction, const struct rank_bu
                        enum item item, struct table *table)
 {
     char formula[FORMULA_MAX] = "", live[32], most[32];
-    budget_formula(&prediction->input, rank, item, formula, sizeof formula);
+    budget_formula(prediction->predictor, rank, item, formula, sizeof formula);
     table_cell(table, "%s", item_infos[item].name);
     table_cell(table, "%s", category_names[item_infos[item].category]);
     table_cell(table, "%s", units_format_count(live, sizeof live, rank->item_bytes[item]));
@@ -51,7 +51,7 @@ static void print_moment(const struct prediction *prediction, const struct rank_
                          struct table *table)
 {
     char bytes[32], formula[FORMULA_MAX], name[32];
-    peaks_formula(&prediction->input, budget, rank, moment, formula, sizeof formula);
+    peaks_formula(prediction->predictor, budget, rank, moment, formula, sizeof formula);
     (void)text_copy(name, sizeof name, moment_names[moment]);
     for (char *c = strchr(name, '_'); c; c = strchr(c, '_'))
         *c = ' ';
@@ -73,7 +73,7 @@ static void print_peaks(const struct prediction *prediction, const struct rank_b
     struct table table = { .columns = 6, .left = 1u | 1u << 2 | 1u << 4 | 1u << 5 };
     static const char *const heads[] = { "moment", "bytes", "", "bytes of the host", "", "" };
     struct rank_peaks peaks;
-    budget_peaks(&prediction->input, budget, rank, &peaks);
+    budget_peaks(prediction->predictor, budget, rank, &peaks);
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         table_cell(&table, "%s", heads[i]);
     for (int i = 0; i < MOMENT_COUNT; i++)
@@ -122,7 +122,7 @@ static void print_phases(const struct prediction *prediction, const struct rank_
     struct table table = { .columns = 2, .left = 1u };
     if (!phases)
         return;
-    size_t count = budget_phases(&prediction->input, rank->stage, phases, REPORT_MAX_PHASES);
+    size_t count = budget_phases(prediction->predictor, rank->stage, phases, REPORT_MAX_PHASES);
     table_cell(&table, "phase");
     table_cell(&table, "bytes");
     for (size_t i = 0; i < count && i < REPORT_MAX_PHASES; i++) {

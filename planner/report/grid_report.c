@@ -104,9 +104,9 @@ void report_grid_text(const struct grid *grid, struct text_style style)
                   TEXT_MARGIN, "");
 }
 
-static json_t *side_json(const struct grid *grid, bool fits, const struct candidate *candidate)
+static json_t *side_json(bool fits, const struct candidate *candidate)
 {
-    json_t *ret = report_candidate_json(&grid->prediction->input, candidate);
+    json_t *ret = report_candidate_json(candidate);
     json_object_set_new(ret, "fits", json_boolean(fits));
     return ret;
 }
@@ -124,8 +124,8 @@ json_t *report_grid_json(const struct grid *grid)
             continue;
         json_t *entry = json_pack("{s:i, s:i, s:i, s:i}", "tp", cell->tp, "cp", cell->cp, "pp",
                                   cell->pp, "ep", cell->ep);
-        json_object_set_new(entry, "none", side_json(grid, cell->keeps, &cell->kept));
-        json_object_set_new(entry, "full", side_json(grid, cell->recomputes, &cell->recomputed));
+        json_object_set_new(entry, "none", side_json(cell->keeps, &cell->kept));
+        json_object_set_new(entry, "full", side_json(cell->recomputes, &cell->recomputed));
         json_array_append_new(cells, entry);
     }
     json_object_set_new(ret, "cells", cells);

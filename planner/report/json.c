@@ -132,30 +132,27 @@ static json_t *recommended_json(const struct prediction *prediction, const struc
     add_rows(ret, prediction);
     add_peak(ret, prediction_worst(prediction));
     json_object_set_new(ret, "ranks", report_ranks_json(prediction, -1));
-    json_object_set_new(ret, "step", report_step_json(&prediction->input, &prediction->time, true));
+    json_object_set_new(ret, "step", report_step_json(prediction));
     return ret;
 }
 
-json_t *report_candidate_json(const struct budget_input *question,
-                              const struct candidate *candidate)
+json_t *report_candidate_json(const struct candidate *candidate)
 {
-    struct budget_input input = *question;
-    input.choices = &candidate->choices;
     json_t *ret = json_object();
     json_object_set_new(ret, "layout", choices_layout_json(&candidate->choices));
     json_object_set_new(ret, "primitives", choices_primitives_json(&candidate->choices));
     json_object_set_new(ret, "verdict", json_string(verdict_names[candidate->verdict]));
     add_peak(ret, &candidate->worst);
-    json_object_set_new(ret, "step", report_step_json(&input, &candidate->time, false));
+    json_object_set_new(ret, "step", report_speed_json(&candidate->time));
     return ret;
 }
 
-static json_t *candidates_json(const struct prediction *prediction, const struct answer *answer)
+static json_t *candidates_json(const struct answer *answer)
 {
     json_t *ret = json_array();
     for (int i = 0; i < answer->candidate_count; i++)
         json_array_append_new(ret,
-                              report_candidate_json(&prediction->input, &answer->candidates[i]));
+                              report_candidate_json(&answer->candidates[i]));
     return ret;
 }
 
@@ -216,7 +213,7 @@ json_t *report_plan_json(const struct prediction *prediction, const struct answe
     json_object_set_new(ret, "binding", binding_json(prediction, answer));
     json_object_set_new(ret, "nearest", report_nearest_json(answer));
     json_object_set_new(ret, "recommended", recommended_json(prediction, answer));
-    json_object_set_new(ret, "candidates", candidates_json(prediction, answer));
+    json_object_set_new(ret, "candidates", candidates_json(answer));
     json_object_set_new(ret, "searched", searched_json(answer));
     return ret;
 }

@@ -29,8 +29,7 @@ json_t *json_number(double value);
 json_t *report_model_of(const struct prediction *prediction);
 json_t *report_hardware_of(const struct prediction *prediction);
 /* A layout with verdict, peak and step; question: what it was judged for, but for choices. */
-json_t *report_candidate_json(const struct budget_input *question,
-                              const struct candidate *candidate);
+json_t *report_candidate_json(const struct candidate *candidate);
 json_t *json_phase(const struct phase *phase);
 /* What would fit instead: the entries of "nearest". */
 json_t *report_nearest_json(const struct answer *answer);

@@ -27,7 +27,7 @@ void prediction_question(const struct prediction *prediction, struct question *r
 static uint64_t fullest_moment(struct prediction *prediction, const struct rank_budget *rank)
 {
     struct rank_peaks peaks;
-    budget_peaks(&prediction->input, rank, rank->rank, &peaks);
+    budget_peaks(prediction->predictor, rank, rank->rank, &peaks);
     uint64_t own = peaks.bytes[peaks.binding];
     if (own > prediction->binding_bytes) {
         prediction->binding_bytes = own;
@@ -56,7 +56,7 @@ static void judge(struct prediction *prediction)
     }
 }
 
-void prediction_compute(struct prediction *prediction)
+int prediction_compute(struct prediction *prediction)
 {
     const struct plan *plan = &prediction->plan;
     model_sizes_init(&prediction->sizes, &plan->model);
@@ -71,9 +71,21 @@ void prediction_compute(struct prediction *prediction)
         .routing_quantile = plan->routing_quantile,
         .lengths = &plan->lengths,
     };
-    budget_compute(&prediction->input, &prediction->budget);
-    step_time_compute(&prediction->input, &prediction->time);
+    predictor_close(prediction->predictor);
+    prediction->predictor = predictor_open(&prediction->input, PREDICTOR_ONE_LAYOUT);
+    if (!prediction->predictor)
+        return -1;
+    predictor_choose(prediction->predictor, &plan->choices, NULL);
+    budget_compute(prediction->predictor, &prediction->budget);
+    step_time_compute(prediction->predictor, &prediction->time);
     judge(prediction);
+    return step_time_range(prediction->predictor, &prediction->time, &prediction->range);
+}
+
+void prediction_done(struct prediction *prediction)
+{
+    predictor_close(prediction->predictor);
+    prediction->predictor = NULL;
 }
 
 const struct rank_budget *prediction_worst(const struct prediction *prediction)

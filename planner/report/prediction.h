@@ -4,9 +4,10 @@
 #define RANKFIT_PLANNER_REPORT_PREDICTION_H
 
 #include "base/plan/plan.h"
-#include "planner/budget/peaks.h"
+#include "planner/predict/peaks.h"
 #include "planner/derive/derive.h"
-#include "planner/time/step_time.h"
+#include "planner/predict/predictor.h"
+#include "planner/predict/range.h"
 
 enum { BINDING_TEXT = 400 };
 
@@ -14,16 +15,21 @@ struct prediction {
     struct plan plan;
     struct model_sizes sizes;
     struct budget_input input; /* refers to plan and sizes above */
+    struct predictor *predictor; /* told to look at the plan's layout */
     struct budget budget;
     struct step_time time;
+    struct time_range range;
     uint64_t limit_bytes, memory_bytes;
     enum verdict verdict;
     uint64_t binding_bytes;
     enum moment binding; /* the moment that decided it: the largest of any rank's */
 };
 
-/* Fills everything but `plan`, which must be there. The structure must not be moved afterwards. */
-void prediction_compute(struct prediction *prediction);
+/* Fills everything but `plan`, which must be there; -1 when there is no memory. The structure must
+ * not be moved afterwards. What a prediction holds is given back by prediction_done, or by the next
+ * prediction_compute of it; of zeros it holds nothing. */
+int prediction_compute(struct prediction *prediction);
+void prediction_done(struct prediction *prediction);
 
 /* The question that a plan answers; refers to the prediction. */
 void prediction_question(const struct prediction *prediction, struct question *ret);

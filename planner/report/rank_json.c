@@ -3,7 +3,7 @@
 #include "base/checked.h"
 #include "base/item.h"
 #include "planner/report/json.h"
-#include "planner/time/range.h"
+#include "planner/predict/range.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static json_t *items_json(const struct prediction *prediction, const struct rank
         char formula[FORMULA_MAX] = "";
         if (rank->item_bytes[i] == 0 && rank->item_max_bytes[i] == 0)
             continue;
-        budget_formula(&prediction->input, rank, item, formula, sizeof formula);
+        budget_formula(prediction->predictor, rank, item, formula, sizeof formula);
         json_t *entry = json_object();
         json_object_set_new(entry, "name", json_string(item_infos[i].name));
         json_object_set_new(entry, "category", json_string(category_names[item_infos[i].category]));
@@ -62,7 +62,7 @@ static json_t *peaks_json(const struct prediction *prediction, const struct rank
     json_t *ret = json_object();
     struct rank_peaks peaks;
     char key[40];
-    budget_peaks(&prediction->input, budget, rank, &peaks);
+    budget_peaks(prediction->predictor, budget, rank, &peaks);
     for (int i = 0; i < MOMENT_COUNT; i++) {
         if (peaks.bytes[i] == 0)
             continue;
@@ -126,7 +126,7 @@ json_t *report_phases_json(const struct prediction *prediction, const struct ran
     struct phase_bytes *phases = calloc(REPORT_MAX_PHASES, sizeof *phases);
     if (!phases)
         return ret;
-    size_t count = budget_phases(&prediction->input, rank->stage, phases, REPORT_MAX_PHASES);
+    size_t count = budget_phases(prediction->predictor, rank->stage, phases, REPORT_MAX_PHASES);
     for (size_t i = 0; i < count && i < REPORT_MAX_PHASES; i++) {
         json_t *entry = json_object();
         json_object_set_new(entry, "phase", json_phase(&phases[i].phase));
@@ -155,21 +155,19 @@ static json_t *time_items_json(const struct budget_input *input, const struct st
     return ret;
 }
 
-static json_t *range_json(const struct budget_input *input, const struct step_time *time)
+static json_t *range_json(const struct time_range *range)
 {
-    struct time_range range;
-    step_time_range(input, time, &range);
     json_t *ret = json_object(), *causes = json_array();
-    json_object_set_new(ret, "fastest_seconds", json_number(range.fastest));
-    json_object_set_new(ret, "slowest_seconds", json_number(range.slowest));
-    for (int i = 0; i < range.count; i++)
-        json_array_append_new(causes, json_pack("{s:s, s:o}", "cause", range.causes[i].what,
-                                                "seconds", json_number(range.causes[i].seconds)));
+    json_object_set_new(ret, "fastest_seconds", json_number(range->fastest));
+    json_object_set_new(ret, "slowest_seconds", json_number(range->slowest));
+    for (int i = 0; i < range->count; i++)
+        json_array_append_new(causes, json_pack("{s:s, s:o}", "cause", range->causes[i].what,
+                                                "seconds", json_number(range->causes[i].seconds)));
     json_object_set_new(ret, "causes", causes);
     return ret;
 }
 
-json_t *report_step_json(const struct budget_input *input, const struct step_time *time, bool full)
+json_t *report_speed_json(const struct step_time *time)
 {
     json_t *ret = json_object();
     json_object_set_new(ret, "seconds", json_number(time->seconds));
@@ -184,9 +182,14 @@ json_t *report_step_json(const struct budget_input *input, const struct step_tim
     json_object_set_new(ret, "bubble_fraction", json_number(time->bubble_fraction));
     json_object_set_new(ret, "exposed_communication_seconds",
                         json_number(time->exposed_communication_seconds));
-    if (!full)
-        return ret;
-    json_object_set_new(ret, "items", time_items_json(input, time));
-    json_object_set_new(ret, "range", range_json(input, time));
+    return ret;
+}
+
+json_t *report_step_json(const struct prediction *prediction)
+{
+    const struct step_time *time = &prediction->time;
+    json_t *ret = report_speed_json(time);
+    json_object_set_new(ret, "items", time_items_json(&prediction->input, time));
+    json_object_set_new(ret, "range", range_json(&prediction->range));
     return ret;
 }

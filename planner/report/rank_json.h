@@ -12,7 +12,9 @@ enum { REPORT_MAX_PHASES = 8192, FORMULA_MAX = 512 };
 /* One entry for each group of equal ranks; rank >= 0: that rank alone. */
 json_t *report_ranks_json(const struct prediction *prediction, int rank);
 json_t *report_phases_json(const struct prediction *prediction, const struct rank_budget *rank);
-/* full: with one entry and formula an item. */
-json_t *report_step_json(const struct budget_input *input, const struct step_time *time, bool full);
+/* Seconds, throughput and use of the GPUs; then the same with one entry for each item of time, its
+ * formula, and the range. */
+json_t *report_speed_json(const struct step_time *time);
+json_t *report_step_json(const struct prediction *prediction);
 
 #endif

@@ -191,7 +191,6 @@ static json_t *facts_json(const char *schema, const struct prediction *predictio
 json_t *report_search_json(const struct search_report *report)
 {
     const struct search_result *r = report->result;
-    const struct budget_input *input = &report->prediction->input;
     json_t *ret = facts_json("rankfit.search/1", report->prediction), *front = json_array();
     json_object_set_new(ret, "seq_tokens", json_bytes(report->prediction->plan.seq_tokens));
     json_object_set_new(ret, "objective", json_string(objective_names[report->objective]));
@@ -200,15 +199,15 @@ json_t *report_search_json(const struct search_report *report)
     json_object_set_new(ret, "limit_bytes", json_bytes(report->prediction->limit_bytes));
     json_object_set_new(ret, "gpus", r->any ? json_integer(r->gpus) : json_null());
     json_object_set_new(ret, "fewer", fewer_json(report));
-    json_object_set_new(ret, "best", r->any ? report_candidate_json(input, &r->best) : json_null());
+    json_object_set_new(ret, "best", r->any ? report_candidate_json(&r->best) : json_null());
     json_object_set_new(ret, "derived",
-                        report->derived ? report_candidate_json(input, report->derived)
+                        report->derived ? report_candidate_json(report->derived)
                                         : json_null());
     json_object_set_new(ret, "training", training_json(report));
     if (r->any)
         json_object_set_new(ret, "assumptions", report_assumptions_json(report->prediction));
     for (int i = 0; i < r->front_count; i++)
-        json_array_append_new(front, report_candidate_json(input, &r->front[i]));
+        json_array_append_new(front, report_candidate_json(&r->front[i]));
     json_object_set_new(ret, "pareto", front);
     json_object_set_new(ret, "searched", searched_json(report));
     return ret;
@@ -261,12 +260,9 @@ void report_sweep_text(const struct sweep *sweep, struct text_style style)
     table_done(&table);
 }
 
-static json_t *cell_json(const struct sweep *sweep, const struct sweep_cell *cell)
+static json_t *cell_json(const struct sweep_cell *cell)
 {
-    struct budget_input input = sweep->prediction->input;
     json_t *ret = json_object();
-    input.gpus = cell->gpus;
-    input.seq_tokens = cell->seq_tokens;
     json_object_set_new(ret, "gpus", json_integer(cell->gpus));
     json_object_set_new(ret, "seq_tokens", json_bytes(cell->seq_tokens));
     json_object_set_new(ret, "legal", json_boolean(cell->legal));
@@ -275,7 +271,7 @@ static json_t *cell_json(const struct sweep *sweep, const struct sweep_cell *cel
         json_object_set_new(ret, "fault", json_string(cell->fault));
         return ret;
     }
-    json_t *candidate = report_candidate_json(&input, &cell->candidate);
+    json_t *candidate = report_candidate_json(&cell->candidate);
     json_object_update(ret, candidate);
     json_decref(candidate);
     return ret;
@@ -286,7 +282,7 @@ json_t *report_sweep_json(const struct sweep *sweep)
     json_t *ret = facts_json("rankfit.sweep/1", sweep->prediction), *cells = json_array();
     json_object_del(json_object_get(ret, "hardware"), "gpus");
     for (int i = 0; i < sweep->count; i++)
-        json_array_append_new(cells, cell_json(sweep, &sweep->cells[i]));
+        json_array_append_new(cells, cell_json(&sweep->cells[i]));
     json_object_set_new(ret, "cells", cells);
     return ret;
 }

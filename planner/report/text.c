@@ -6,7 +6,7 @@
 #include "base/units.h"
 #include "planner/report/table.h"
 #include "planner/report/workload.h"
-#include "planner/time/range.h"
+#include "planner/predict/range.h"
 
 #include <math.h>
 #include <string.h>
@@ -277,18 +277,17 @@ static void print_step(const struct step_time *time, FILE *out)
 /* "between 310 ms and 640 ms: expert exchanges hidden -210 ms, ..." */
 static void print_range(const struct prediction *prediction, FILE *out)
 {
-    struct time_range range;
+    const struct time_range *range = &prediction->range;
     char line[512], text[2][32];
     size_t used = 0;
-    step_time_range(&prediction->input, &prediction->time, &range);
-    if (range.count == 0)
+    if (range->count == 0)
         return;
     text_append(line, sizeof line, &used,
-                "between %s and %s:", units_format_seconds(text[0], sizeof text[0], range.fastest),
-                units_format_seconds(text[1], sizeof text[1], range.slowest));
-    for (int i = 0; i < range.count; i++) {
-        double seconds = range.causes[i].seconds;
-        text_append(line, sizeof line, &used, "%s %s %s%s", i > 0 ? "," : "", range.causes[i].what,
+                "between %s and %s:", units_format_seconds(text[0], sizeof text[0], range->fastest),
+                units_format_seconds(text[1], sizeof text[1], range->slowest));
+    for (int i = 0; i < range->count; i++) {
+        double seconds = range->causes[i].seconds;
+        text_append(line, sizeof line, &used, "%s %s %s%s", i > 0 ? "," : "", range->causes[i].what,
                     seconds < 0 ? "-" : "+",
                     units_format_seconds(text[0], sizeof text[0], fabs(seconds)));
     }

@@ -52,7 +52,7 @@ static bool is_slow(struct worker *w, const struct ladder *l)
         return false;
     variant_set(l->variants, l->from, &l->fastest->primitives);
     return worker_is_slow(w, w->shared->step_count - 1,
-                          l->bounds->seconds(w->estimator, l->fastest, l->seconds));
+                          l->bounds->seconds(w->predictor, l->fastest, l->seconds));
 }
 
 static bool is_hopeless(struct worker *w, struct ladder *l)
@@ -94,7 +94,7 @@ static bool context_is_hopeless(struct worker *w, const struct body *body, enum 
 
 bool bound_context(struct worker *w, struct body *body, bool capped)
 {
-    static const struct bounds bounds = { estimator_saved_floor, estimator_relaxed_seconds };
+    static const struct bounds bounds = { predictor_saved_floor, predictor_relaxed_seconds };
     for (int place = 0; place < PLACES && !w->shared->skip_nothing; place++)
         if (body->open[place])
             body->open[place] = !context_is_hopeless(w, body, (enum place)place, capped, &bounds,
@@ -105,7 +105,7 @@ bool bound_context(struct worker *w, struct body *body, bool capped)
 /* A first stage of more layers has these and others. */
 bool first_is_hopeless(struct worker *w, const struct body *body, bool capped)
 {
-    static const struct bounds bounds = { estimator_first_floor, estimator_first_seconds };
+    static const struct bounds bounds = { predictor_first_floor, predictor_first_seconds };
     for (int place = 0; place < PLACES; place++)
         if (body->open[place] &&
             (w->shared->skip_nothing || !context_is_hopeless(w, body, (enum place)place, capped,
@@ -116,7 +116,7 @@ bool first_is_hopeless(struct worker *w, const struct body *body, bool capped)
 
 bool bound_body(struct worker *w, struct body *body)
 {
-    static const struct bounds bounds = { estimator_body_floor, estimator_layer_seconds };
+    static const struct bounds bounds = { predictor_body_floor, predictor_layer_seconds };
     for (int place = 0; place < PLACES && !w->shared->skip_nothing; place++) {
         struct choices choices;
         if (!body->open[place])
@@ -132,7 +132,7 @@ bool bound_body(struct worker *w, struct body *body)
 
 bool bound_widths(struct worker *w, struct body *body, const struct family *f)
 {
-    static const struct bounds bounds = { estimator_state_floor, estimator_layer_seconds };
+    static const struct bounds bounds = { predictor_state_floor, predictor_layer_seconds };
     for (int place = 0; place < PLACES && !w->shared->skip_nothing; place++) {
         struct settings settings;
         struct choices choices;
@@ -165,7 +165,7 @@ static double least_loss(struct worker *w, const struct choices *plain)
         bool ring = p->loss == LOSS_RING_DTP;
         for (int g = 0; g < (ring ? group_count : 1); g++) {
             p->vocab_group = ring ? groups[g] : plain->primitives.vocab_group;
-            double seconds = estimator_loss_seconds(w->estimator, &choices);
+            double seconds = predictor_loss_seconds(w->predictor, &choices);
             least = least < 0 || seconds < least ? seconds : least;
         }
     }
@@ -184,7 +184,7 @@ void least_seconds_init(struct worker *w, const struct degrees *degrees,
         bound_choices(w, &body, (enum place)place, &choices);
         make_plain(&choices.primitives);
         ret[place].loss = least_loss(w, &choices);
-        ret[place].end = estimator_update_seconds(w->estimator, &choices, false);
-        ret_first[place].end = estimator_update_seconds(w->estimator, &choices, true);
+        ret[place].end = predictor_update_seconds(w->predictor, &choices, false);
+        ret_first[place].end = predictor_update_seconds(w->predictor, &choices, true);
     }
 }

@@ -40,16 +40,16 @@ static void set_member(const struct worker *w, struct family *f, int tile, int l
     variant_set(&f->variants, variant, p);
 }
 
-static double seconds_of(struct estimator *e, const struct choices *choices,
+static double seconds_of(struct predictor *e, const struct choices *choices,
                          const struct least_seconds *least)
 {
     (void)least;
     struct step_time time;
-    estimator_time(e, choices, &time);
+    predictor_time(e, choices, &time);
     return time.seconds;
 }
 
-static const struct bounds member_bounds = { estimator_floor, seconds_of };
+static const struct bounds member_bounds = { predictor_floor, seconds_of };
 
 /* The step of fewest bytes that a variant may be on. */
 static int step_of(struct worker *w, const struct ladder *ladder, int variant)
@@ -57,7 +57,7 @@ static int step_of(struct worker *w, const struct ladder *ladder, int variant)
     if (w->shared->step_count == 1)
         return 0;
     variant_set(ladder->variants, variant, &ladder->least->primitives);
-    return worker_step(w, estimator_floor(w->estimator, ladder->least));
+    return worker_step(w, predictor_floor(w->predictor, ladder->least));
 }
 
 /* Of one tile and level, those that recompute the least, which are the fastest, first. What is too

@@ -3,7 +3,7 @@
 #ifndef RANKFIT_PLANNER_SEARCH_FAMILY_H
 #define RANKFIT_PLANNER_SEARCH_FAMILY_H
 
-#include "planner/estimate/estimator.h"
+#include "planner/predict/predictor.h"
 #include "planner/search/search.h"
 #include "planner/search/space.h"
 #include "planner/search/variant.h"
@@ -44,7 +44,7 @@ struct shared_search {
 struct worker {
     struct shared_search *shared;
     struct space space;
-    struct estimator *estimator;
+    struct predictor *predictor;
     uint64_t unit, member;
     struct found found[FRONT_MAX]; /* of each step */
     uint64_t layouts, legal, judged;
@@ -93,8 +93,8 @@ struct knob family_levels(const struct space *space, enum sharding sharding);
 
 /* What bounds layouts from below, whatever their choices leave open. */
 struct bounds {
-    uint64_t (*floor)(struct estimator *estimator, const struct choices *choices);
-    double (*seconds)(struct estimator *estimator, const struct choices *choices,
+    uint64_t (*floor)(struct predictor *predictor, const struct choices *choices);
+    double (*seconds)(struct predictor *predictor, const struct choices *choices,
                       const struct least_seconds *least);
 };
 /* Variants from `from` on, whose floors fall from one to the next and whose seconds rise; floors

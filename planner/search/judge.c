@@ -1,4 +1,4 @@
-/* judge.c - whether a layout is legal, what it holds and how long it takes: by the estimator where
+/* judge.c - whether a layout is legal, what it holds and how long it takes: by the predictor where
  * there is one, else by budgets and step times themselves. */
 #include "planner/search/space.h"
 
@@ -50,17 +50,9 @@ struct budget_input space_budget_input(const struct space *space, const struct c
     };
 }
 
-void space_peaks(const struct space *space, const struct choices *choices, struct peaks *ret)
+void space_peaks(const struct space *space, const struct choices *choices, struct layout_peaks *ret)
 {
-    struct budget_input in = space_budget_input(space, choices);
-    struct rank_budget worst;
-
-    if (space->estimator) {
-        estimator_peaks(space->estimator, choices, ret);
-        return;
-    }
-    budget_worst(&in, &worst);
-    *ret = (struct peaks){ worst.peak_bytes, worst.peak_upper_bytes, worst.host_bytes };
+    predictor_peaks(space->predictor, choices, ret);
 }
 
 /* Every tile reads and writes the whole gradient of the head once: the larger the tiles, the less
@@ -73,7 +65,7 @@ static void widen_tiles(const struct space *space, struct candidate *candidate)
                                                 candidate->choices.primitives.loss, least);
 
     for (int i = 0; i < wider.count; i++) {
-        struct peaks peaks;
+        struct layout_peaks peaks;
         *tile = wider.values[i];
         space_peaks(space, &candidate->choices, &peaks);
         if (peaks.peak_upper_bytes <= candidate->worst.peak_upper_bytes &&
@@ -92,8 +84,8 @@ enum verdict space_verdict(const struct space *space, const struct rank_budget *
 
 static void budget_of(const struct space *space, struct candidate *candidate)
 {
-    struct budget_input in = space_budget_input(space, &candidate->choices);
-    budget_worst(&in, &candidate->worst);
+    predictor_choose(space->predictor, &candidate->choices, NULL);
+    budget_worst(space->predictor, &candidate->worst);
     candidate->verdict = space_verdict(space, &candidate->worst);
 }
 
@@ -110,13 +102,8 @@ void space_judge(struct space *space, struct candidate *candidate)
 
 void space_weigh(struct space *space, struct candidate *candidate)
 {
-    struct peaks peaks;
+    struct layout_peaks peaks;
 
-    if (!space->estimator) {
-        space_judge(space, candidate);
-        space_time(space, candidate);
-        return;
-    }
     memset(&candidate->worst, 0, sizeof candidate->worst);
     memset(&candidate->time, 0, sizeof candidate->time);
     space_peaks(space, &candidate->choices, &peaks);
@@ -125,7 +112,7 @@ void space_weigh(struct space *space, struct candidate *candidate)
     candidate->worst.host_bytes = peaks.host_bytes;
     widen_tiles(space, candidate);
     candidate->verdict = space_verdict(space, &candidate->worst);
-    estimator_time(space->estimator, &candidate->choices, &candidate->time);
+    predictor_time(space->predictor, &candidate->choices, &candidate->time);
     space->fitting += candidate->verdict != VERDICT_DOES_NOT_FIT;
 }
 
@@ -137,20 +124,15 @@ void space_fill(const struct space *space, struct candidate *candidate)
 
 double space_seconds(const struct space *space, const struct choices *choices)
 {
-    struct budget_input in = space_budget_input(space, choices);
     struct step_time time;
-
-    if (space->estimator)
-        estimator_time(space->estimator, choices, &time);
-    else
-        step_time_compute(&in, &time);
+    predictor_time(space->predictor, choices, &time);
     return time.seconds;
 }
 
 void space_time(const struct space *space, struct candidate *candidate)
 {
-    struct budget_input in = space_budget_input(space, &candidate->choices);
-    step_time_compute(&in, &candidate->time);
+    predictor_choose(space->predictor, &candidate->choices, NULL);
+    step_time_compute(space->predictor, &candidate->time);
 }
 
 bool space_try(struct space *space, const struct degrees *degrees, const struct settings *settings,

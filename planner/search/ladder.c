@@ -4,7 +4,7 @@
 static uint64_t floor_at(struct worker *w, const struct ladder *l, int index)
 {
     variant_set(l->variants, index, &l->least->primitives);
-    return l->bounds->floor(w->estimator, l->least);
+    return l->bounds->floor(w->predictor, l->least);
 }
 
 int ladder_first_on(struct worker *w, const struct ladder *l, int step, int from)
@@ -42,7 +42,7 @@ static bool steps_are_hopeless(struct worker *w, const struct ladder *l, int fir
                                int to)
 {
     variant_set(l->variants, first, &l->fastest->primitives);
-    if (worker_is_slow(w, to, l->bounds->seconds(w->estimator, l->fastest, l->seconds)))
+    if (worker_is_slow(w, to, l->bounds->seconds(w->predictor, l->fastest, l->seconds)))
         return true;
     if (from == to)
         return false;

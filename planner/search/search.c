@@ -197,10 +197,10 @@ static void run_goals(struct search *search, const struct search_options *option
 static void candidate_of(const struct space *space, const struct choices *choices,
                          struct candidate *ret)
 {
-    struct budget_input in = space_budget_input(space, &ret->choices);
     ret->choices = *choices;
-    budget_worst(&in, &ret->worst);
-    step_time_compute(&in, &ret->time);
+    predictor_choose(space->predictor, &ret->choices, NULL);
+    budget_worst(space->predictor, &ret->worst);
+    step_time_compute(space->predictor, &ret->time);
     ret->verdict = space_verdict(space, &ret->worst);
 }
 
@@ -249,8 +249,9 @@ static int search_init(struct search *search, const struct question *q,
         struct worker *worker = &search->worker[i];
         if (worker_init(worker, &search->space, &search->shared))
             return -1;
-        search->table_bytes += options->settled ? estimator_settle(worker->estimator) : 0;
+        search->table_bytes += options->settled ? predictor_settle(worker->predictor) : 0;
     }
+    search->space.predictor = search->worker[0].predictor; /* for what comes after the workers */
     return 0;
 }
 

@@ -6,7 +6,7 @@
 
 #include "base/layout/legality.h"
 #include "planner/derive/derive.h"
-#include "planner/estimate/estimator.h"
+#include "planner/predict/predictor.h"
 
 enum { SPACE_MAX_VALUES = 16, SPACE_MAX_DIVISORS = 160 };
 
@@ -19,7 +19,7 @@ struct knob {
 /* What the user fixed is in every list as its only value. Degrees are open where `open_` is set. */
 struct space {
     const struct question *q;
-    struct estimator *estimator; /* of this question, for many peaks; NULL: there is none */
+    struct predictor *predictor; /* of this question */
     uint64_t limit_bytes;
     int64_t global_batch;
     int micro_batch;
@@ -148,11 +148,11 @@ bool space_try(struct space *space, const struct degrees *degrees, const struct 
 
 struct budget_input space_budget_input(const struct space *space, const struct choices *choices);
 enum verdict space_verdict(const struct space *space, const struct rank_budget *worst);
-/* The worst rank's peaks alone; by the estimator where there is one. */
-void space_peaks(const struct space *space, const struct choices *choices, struct peaks *ret);
+/* The worst rank's peaks alone; by the predictor where there is one. */
+void space_peaks(const struct space *space, const struct choices *choices, struct layout_peaks *ret);
 /* worst and verdict; takes the largest tiles of the loss that leave the peak where it is. */
 void space_judge(struct space *space, struct candidate *candidate);
-/* The same, and the time, of what only its peaks, verdict and seconds are wanted; by the estimator
+/* The same, and the time, of what only its peaks, verdict and seconds are wanted; by the predictor
  * where there is one. */
 void space_weigh(struct space *space, struct candidate *candidate);
 /* Everything about a weighed candidate, which stays as it is. */

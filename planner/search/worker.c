@@ -9,13 +9,13 @@ int worker_init(struct worker *worker, const struct space *space, struct shared_
     memset(worker, 0, sizeof *worker);
     worker->shared = shared;
     worker->space = *space;
-    worker->estimator = estimator_open(&facts);
-    return worker->estimator ? 0 : -1;
+    worker->predictor = worker->space.predictor = predictor_open(&facts, PREDICTOR_MANY_LAYOUTS);
+    return worker->predictor ? 0 : -1;
 }
 
 void worker_done(struct worker *worker)
 {
-    estimator_close(worker->estimator);
+    predictor_close(worker->predictor);
 }
 
 static bool score_better(const struct score *a, const struct score *b)
@@ -102,7 +102,7 @@ bool worker_is_hopeless(const struct worker *w, double seconds, uint64_t bytes)
     return step < 0 || worker_is_slow(w, step, seconds);
 }
 
-static bool is_wanted(const struct worker *w, const struct peaks *peaks)
+static bool is_wanted(const struct worker *w, const struct layout_peaks *peaks)
 {
     uint64_t limit = w->space.limit_bytes;
     if (peaks->host_bytes > space_host_room(&w->space))
@@ -132,17 +132,17 @@ static void take(struct worker *w, int step, struct score score, const struct ch
 double worker_seconds(struct worker *w, const struct choices *choices)
 {
     struct step_time time;
-    estimator_time(w->estimator, choices, &time);
+    predictor_time(w->predictor, choices, &time);
     return time.seconds;
 }
 
 bool worker_judge(struct worker *w, const struct choices *choices, double seconds)
 {
     const struct shared_search *shared = w->shared;
-    struct peaks peaks;
+    struct layout_peaks peaks;
     int step = 0;
     w->judged++;
-    estimator_peaks(w->estimator, choices, &peaks);
+    predictor_peaks(w->predictor, choices, &peaks);
     if (!is_wanted(w, &peaks))
         return false;
     for (; step < shared->step_count && peaks.peak_upper_bytes <= shared->steps[step].bytes; step++)
@@ -152,9 +152,9 @@ bool worker_judge(struct worker *w, const struct choices *choices, double second
 
 uint64_t worker_weigh(struct worker *w, const struct choices *choices)
 {
-    struct peaks peaks;
+    struct layout_peaks peaks;
     w->judged++;
-    estimator_peaks(w->estimator, choices, &peaks);
+    predictor_peaks(w->predictor, choices, &peaks);
     uint64_t bytes = peaks.peak_upper_bytes;
     if (is_wanted(w, &peaks) && bytes <= worker_most_bytes(w, 0))
         take(w, 0, (struct score){ (double)bytes, worker_seconds(w, choices), 0, 0 }, choices);

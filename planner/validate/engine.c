@@ -5,7 +5,7 @@
 #include "planner/validate/engine.h"
 
 #include "base/text.h"
-#include "planner/budget/parts.h"
+#include "planner/predict/shared.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -15,7 +15,9 @@ struct view {
     const struct budget_input *in;
     const struct assumptions *assume;
     const struct rank_budget *rank;
-    struct stage stage;
+    const struct stage *stage;
+    const struct units *units;
+    const struct layer_classes *classes;
     bool sharded; /* FSDP2 */
 };
 
@@ -44,17 +46,23 @@ static int64_t difference(uint64_t engine, uint64_t own)
 }
 
 /* Embedding, head and last norm, as far as they are on the stage: a unit of their own. */
-static uint64_t root_elements(const struct stage *s)
+static uint64_t root_elements(const struct view *v)
 {
-    return (s->has_embedding ? s->embedding.dense : 0) + (s->has_head ? s->head.dense : 0);
+    return (v->stage->has_embedding ? v->units->embedding.unit.dense : 0) +
+           (v->stage->has_head ? v->units->head.unit.dense : 0);
+}
+
+static const struct unit *layer_of(const struct view *v, int layer)
+{
+    return &v->units->layer[v->classes->of[v->stage->first + layer]].unit;
 }
 
 /* Parameters of all units of the stage: what a rank gathers of it. */
-static uint64_t stage_elements(const struct stage *s)
+static uint64_t stage_elements(const struct view *v)
 {
-    uint64_t sum = root_elements(s);
-    for (int i = 0; i < s->layers; i++)
-        sum += s->layer[i].dense + s->layer[i].expert;
+    uint64_t sum = root_elements(v);
+    for (int i = 0; i < v->stage->layers; i++)
+        sum += layer_of(v, i)->dense + layer_of(v, i)->expert;
     return sum;
 }
 
@@ -76,13 +84,12 @@ static void adjust_shards(const struct view *v, struct adjusted *ret)
  * of the next one, which is fetched ahead. */
 static uint64_t gathered_bytes(const struct view *v, char *formula, size_t size)
 {
-    const struct stage *s = &v->stage;
-    const struct unit *layer = &s->layer[s->layers - 1];
-    uint64_t root = v->assume->root == ROOT_KEPT ? root_elements(s) : 0;
+    const struct unit *layer = layer_of(v, v->stage->layers - 1);
+    uint64_t root = v->assume->root == ROOT_KEPT ? root_elements(v) : 0;
     if (v->in->choices->layout.pp > 1 && v->assume->units == KEPT_SEVERAL_STAGES) {
         (void)snprintf(formula, size, "2 B x %.1f M of the stage's units",
-                       millions(stage_elements(s)));
-        return 2 * stage_elements(s);
+                       millions(stage_elements(v)));
+        return 2 * stage_elements(v);
     }
     (void)snprintf(formula, size, "2 B x (%.1f M of the root + %.1f M of layers)", millions(root),
                    millions(2 * layer->dense + layer->expert));
@@ -111,14 +118,14 @@ static void adjust_gathered(const struct view *v, struct adjusted *ret)
  * one stage the root's gradients wait for the end of the backward: the head's from the loss on. */
 static void adjust_gradients(const struct view *v, struct adjusted *ret)
 {
-    const struct unit *layer = &v->stage.layer[v->stage.layers - 1];
+    const struct unit *layer = layer_of(v, v->stage->layers - 1);
     uint64_t before = v->rank->item_bytes[ITEM_GATHERED_GRADIENTS], width = 0;
     uint64_t shards = (uint64_t)layout_expert_shards(&v->in->choices->layout);
     if (!v->sharded)
         return;
     width = dtype_bytes(v->assume->unit_gradients);
     uint64_t flying = shards > 1 ? 4 * layer->expert + 4 * (layer->expert / shards) : 0;
-    uint64_t head = v->stage.has_head ? v->stage.head.dense : 0;
+    uint64_t head = v->stage->has_head ? v->units->head.unit.dense : 0;
     uint64_t bytes = width * (layer->dense + head) + flying;
     char own[32];
     struct adjustment *step = add(ret, "unit gradients", "bf16 until they are reduced, in fp32",
@@ -134,9 +141,9 @@ static uint64_t layers_bytes(const struct view *v, enum delta_share share)
 {
     struct in_flight flight;
     uint64_t most = 0, kind[MIXER_COUNT] = { 0 };
-    in_flight_init(v->in, &v->stage, &flight);
-    for (int i = 0; i < v->stage.layers; i++) {
-        enum mixer mixer = (enum mixer)v->in->model->layer_mixer[v->stage.first + i];
+    in_flight_init(v->in, v->stage->index, v->stage->layers, &flight);
+    for (int i = 0; i < v->stage->layers; i++) {
+        enum mixer mixer = (enum mixer)v->in->model->layer_mixer[v->stage->first + i];
         if (kind[mixer] == 0)
             kind[mixer] = engine_layer_bytes(v->in, mixer, v->rank->routed_rows, share);
         uint64_t bytes = kind[mixer] + checkpoint_bytes(v->in, &flight, i + 1, 0, i + 1);
@@ -177,7 +184,7 @@ static void adjust_experts(const struct view *v, struct adjusted *ret)
     const struct assumptions *a = v->assume;
     bool chunked = v->in->choices->primitives.moe == MOE_CHUNKED;
     double measured = chunked ? a->experts.chunked_bytes : a->experts.plain_bytes;
-    double state = 4.0 * (double)v->stage.layer[0].expert;
+    double state = 4.0 * (double)layer_of(v, 0)->expert;
     if (a->experts.tokens <= 0)
         return;
     double held = (measured - state) * (double)norm_tokens(v->in) / a->experts.tokens;
@@ -222,9 +229,9 @@ static double whole_gather_seconds(const struct prediction *p)
 {
     const struct layout *l = &p->plan.choices.layout;
     const struct hardware *h = &p->plan.hardware;
-    struct residency_shape shape;
+    struct step_sizes shape;
     int layers = 0;
-    working_shape(&p->input, 0, &shape);
+    layer_sizes(&p->input, 0, &shape);
     for (int i = 0; i < p->plan.model.layers; i++)
         layers += p->plan.model.layer_mixer[i] == MIXER_GDN;
     double bytes =
@@ -271,7 +278,9 @@ int engine_adjust(const struct prediction *prediction, const struct assumptions 
     memset(ret, 0, sizeof *ret);
     if (check(prediction, v.rank, at, reterr) != 0)
         return -1;
-    stage_init(v.in, v.rank->stage, &v.stage);
+    v.stage = stage_at(prediction->predictor, v.rank->stage);
+    v.units = shared_units(prediction->predictor);
+    v.classes = &prediction->predictor->classes;
     ret->peak_bytes = prediction_worst(prediction)->peak_bytes;
     adjust_metric(&v, prediction, ret);
     adjust_shards(&v, ret);

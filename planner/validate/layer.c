@@ -1,8 +1,7 @@
 #include "planner/validate/layer.h"
 
 #include "base/checked.h"
-#include "planner/budget/parts.h"
-#include "planner/residency/tables.h"
+#include "planner/predict/parts.h"
 #include "planner/validate/layer_rows.h"
 
 #include <string.h>
@@ -14,7 +13,7 @@ struct sizes {
     uint64_t times[TIMES_COUNT], width[KEPT_WIDTH_COUNT];
 };
 
-static void sizes_init(const struct residency_shape *shape, uint64_t received,
+static void sizes_init(const struct step_sizes *shape, uint64_t received,
                        enum delta_share share, struct sizes *ret)
 {
     const uint64_t *w = shape->width;
@@ -63,13 +62,18 @@ static void add_table(const struct kept_table *table, const struct sizes *sizes,
 
 /* Experts in chunks, as engine rankfit has them: the half's fullest moment, between replay and
  * backward of the mixer. Gradient and output of the layer are there throughout. */
-static void add_chunked(const struct residency_shape *shape, uint64_t *live)
+static void add_chunked(const struct budget_input *in, const struct step_sizes *shape,
+                        uint64_t *live)
 {
-    struct residency_half half = { 0 };
+    struct step_layer layer;
+    struct step_kind kind;
+    struct layer_bytes bytes;
     uint64_t hidden = mul3_sat(2, shape->rows[ROWS_NORM], shape->width[WIDTH_HIDDEN]);
-    residency_chunks(shape, RESIDENCY_BACKWARD, &half);
-    for (int owner = 0; owner < OWNER_COUNT; owner++)
-        live[MOE_D_SUM] = add_sat(live[MOE_D_SUM], half.live[owner]);
+    layer_kind(in, MIXER_NONE, FFN_MOE, &kind);
+    step_layer_init(&kind, &layer);
+    layer_bytes_fold(&layer.pass[MODE_BACKWARD], shape, &bytes);
+    uint64_t x1 = tensor_bytes(shape->rows[ROWS_NORM], shape->width[WIDTH_HIDDEN], 2);
+    live[MOE_D_SUM] = add_sat(live[MOE_D_SUM], add_sat(bytes.peak, x1));
     for (int moment = 0; moment < MOMENT_COUNT; moment++)
         live[moment] = add_sat(live[moment], hidden);
 }
@@ -80,14 +84,14 @@ static const struct kept_table *mixer_table(enum mixer mixer)
 }
 
 /* The fullest moment; table NULL: experts alone. */
-static uint64_t fullest(const struct kept_table *table, const struct residency_shape *shape,
-                        const struct sizes *sizes)
+static uint64_t fullest(const struct budget_input *in, const struct kept_table *table,
+                        const struct step_sizes *shape, const struct sizes *sizes)
 {
     uint64_t live[MOMENT_COUNT] = { 0 }, most = 0;
     if (table)
         add_table(table, sizes, live);
     if (shape->chunks.count > 1)
-        add_chunked(shape, live);
+        add_chunked(in, shape, live);
     else
         add_table(&kept_experts, sizes, live);
     for (int i = 0; i < MOMENT_COUNT; i++)
@@ -99,21 +103,21 @@ uint64_t engine_layer_bytes(const struct budget_input *in, enum mixer mixer, uin
                             enum delta_share share)
 {
     const struct kept_table *table = mixer_table(mixer);
-    struct residency_shape shape;
+    struct step_sizes shape;
     struct sizes sizes;
     if (!table)
         return 0;
-    working_shape(in, received, &shape);
-    working_shape_mixer(in, mixer, &shape);
+    layer_sizes(in, received, &shape);
+    layer_sizes_mixer(in, mixer, &shape);
     sizes_init(&shape, received, share, &sizes);
-    return fullest(table, &shape, &sizes);
+    return fullest(in, table, &shape, &sizes);
 }
 
 uint64_t engine_experts_bytes(const struct budget_input *in, uint64_t received)
 {
-    struct residency_shape shape;
+    struct step_sizes shape;
     struct sizes sizes;
-    working_shape(in, received, &shape);
+    layer_sizes(in, received, &shape);
     sizes_init(&shape, received, DELTA_SHARED, &sizes);
-    return fullest(NULL, &shape, &sizes);
+    return fullest(in, NULL, &shape, &sizes);
 }

@@ -4,7 +4,7 @@
 #ifndef RANKFIT_PLANNER_VALIDATE_LAYER_H
 #define RANKFIT_PLANNER_VALIDATE_LAYER_H
 
-#include "planner/budget/budget.h"
+#include "planner/predict/budget.h"
 
 /* How delta nets share a sequence among the ranks of a context group. */
 enum delta_share {

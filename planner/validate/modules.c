@@ -6,7 +6,7 @@
 #include "planner/validate/modules.h"
 
 #include "base/checked.h"
-#include "planner/budget/parts.h"
+#include "planner/predict/shared.h"
 
 #include <string.h>
 
@@ -14,13 +14,13 @@
 struct view {
     const struct budget_input *in;
     const struct module_facts *facts;
-    struct residency_shape shape;
-    struct stage stage;
+    struct step_sizes shape;
+    const struct stage *stage;
     uint64_t shards, layer_unit, embedding, head, elements; /* elements: of the shard */
     uint64_t kept, worked; /* of one layer: from forward to backward; at its backward */
 };
 
-static uint64_t tokens_of(const struct view *v, enum width width)
+static uint64_t tokens_of(const struct view *v, enum step_width width)
 {
     return mul3_sat(2, v->shape.rows[ROWS_TOKENS], v->shape.width[width]);
 }
@@ -111,14 +111,15 @@ static void view_init(const struct prediction *prediction, const struct rank_bud
     memset(ret, 0, sizeof *ret);
     ret->in = &prediction->input;
     ret->facts = facts;
-    working_shape(ret->in, rank->routed_rows, &ret->shape);
-    stage_init(ret->in, rank->stage, &ret->stage);
+    layer_sizes(ret->in, rank->routed_rows, &ret->shape);
+    ret->stage = stage_at(prediction->predictor, rank->stage);
+    const struct units *units = shared_units(prediction->predictor);
     ret->shards = (uint64_t)layout_dense_shards(&ret->in->choices->layout);
-    ret->layer_unit = ret->stage.layer[0].dense;
-    ret->embedding = ret->stage.embedding.dense;
-    ret->head = ret->stage.head.dense;
+    ret->layer_unit = units->layer[0].unit.dense;
+    ret->embedding = units->embedding.unit.dense;
+    ret->head = units->head.unit.dense;
     uint64_t all = add_sat(ret->embedding, ret->head);
-    all = add_sat(all, mul_sat((uint64_t)ret->stage.layers, ret->layer_unit));
+    all = add_sat(all, mul_sat((uint64_t)ret->stage->layers, ret->layer_unit));
     ret->elements = div_up(all, ret->shards);
     layer_init(ret);
 }
@@ -143,7 +144,7 @@ static void loss_moment(const struct view *v, struct instant *ret)
     uint64_t root = add_sat(v->embedding, v->head);
     uint64_t norm = v->facts->fused_norms ? stream(v) : mul_sat(3, stream(v));
     ret->units = mul_sat(2, v->facts->one_root ? add_sat(root, v->layer_unit) : v->head);
-    ret->kept = mul_sat((uint64_t)v->stage.layers, v->kept);
+    ret->kept = mul_sat((uint64_t)v->stage->layers, v->kept);
     ret->loss = mul3_sat((uint64_t)each, v->shape.rows[ROWS_TOKENS], vocab_rows(v->in));
     ret->loss = add_sat(ret->loss, add_sat(norm, tokens_of(v, WIDTH_HIDDEN)));
 }
@@ -153,7 +154,7 @@ static void loss_moment(const struct view *v, struct instant *ret)
  * is gathered throughout, with the head's gradient. */
 static void layer_moment(const struct view *v, int i, struct instant *ret)
 {
-    int behind = v->stage.layers - 1 - i;
+    int behind = v->stage->layers - 1 - i;
     bool last = behind == 0, apart = !v->facts->one_root;
     uint64_t before = i > 0 ? v->layer_unit : apart ? v->embedding : 0;
     uint64_t reduced = !last ? v->layer_unit : apart ? v->head : 0;
@@ -205,7 +206,7 @@ static void fullest(const struct view *v, struct instant *ret)
     *ret = loss;
     raise_moment(&end, ret);
     raise_moment(&optimizer, ret);
-    for (int i = 0; i < v->stage.layers; i++) {
+    for (int i = 0; i < v->stage->layers; i++) {
         struct instant layer = { 0 };
         layer_moment(v, i, &layer);
         raise_moment(&layer, ret);

@@ -5,7 +5,7 @@
 #include "planner/validate/saved.h"
 
 #include "base/checked.h"
-#include "planner/budget/parts.h"
+#include "planner/predict/parts.h"
 
 #include <string.h>
 
@@ -13,12 +13,12 @@
 struct view {
     const struct budget_input *in;
     const struct model *m;
-    struct residency_shape shape;
+    struct step_sizes shape;
     int stage, first, layers;
     uint64_t held; /* micro-batches in flight */
 };
 
-static uint64_t rows_of(const struct view *v, enum rows rows, enum width width)
+static uint64_t rows_of(const struct view *v, enum step_rows rows, enum step_width width)
 {
     return mul3_sat(2, v->shape.rows[rows], v->shape.width[width]);
 }
@@ -61,7 +61,7 @@ static uint64_t exchanged_output(const struct view *v, enum mixer mixer, enum ff
     (void)ffn;
     bool exchanged =
         v->in->choices->layout.cp > 1 && v->in->choices->primitives.context == CONTEXT_ULYSSES;
-    enum width width = is_latent(mixer) ? WIDTH_VALUE : WIDTH_QUERY;
+    enum step_width width = is_latent(mixer) ? WIDTH_VALUE : WIDTH_QUERY;
     return exchanged ? rows_of(v, ROWS_TOKENS, width) : 0;
 }
 
@@ -199,7 +199,7 @@ int engine_saved(const struct prediction *prediction, const struct rank_budget *
     v.first = layout_first_layer(l, rank->stage);
     v.layers = l->stage_layers[rank->stage];
     v.held = (uint64_t)held_micro_batches(v.in, rank->stage);
-    working_shape(v.in, rank->routed_rows, &v.shape);
+    layer_sizes(v.in, rank->routed_rows, &v.shape);
     for (int i = 0; i < RULES; i++) {
         uint64_t sum = 0;
         for (int layer = v.first; layer < v.first + v.layers; layer++)

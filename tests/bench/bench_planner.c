@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/model/model.h"
 #include "planner/derive/derive.h"
+#include "tests/support/asked.h"
 
 #include <spawn.h>
 #include <stdio.h>
@@ -61,7 +62,7 @@ static double median_budget_seconds(struct subject *s)
     for (int i = 0; i < SAMPLES; i++) {
         double start = now_seconds();
         for (int n = 0; n < ROUNDS; n++)
-            budget_compute(&in, &s->budget);
+            budget_compute(asked(&in), &s->budget);
         samples[i] = (now_seconds() - start) / ROUNDS;
     }
     qsort(samples, SAMPLES, sizeof *samples, by_value);

@@ -3,7 +3,7 @@
  * layouts each judged in 5 s on two cores, in memory that is the same for a tenth of them; searches
  * with their proofs beside. Prints; judges nothing. */
 #include "base/model/model.h"
-#include "planner/estimate/estimator.h"
+#include "planner/predict/predictor.h"
 #include "planner/search/search.h"
 #include "planner/search/space.h"
 
@@ -78,19 +78,19 @@ static void add_degrees(struct subject *s, enum degree degree, struct degrees *d
 static void answer_all(const struct subject *s, const char *what)
 {
     struct budget_input facts = space_budget_input(&s->space, NULL);
-    struct estimator *e = estimator_open(&facts);
+    struct predictor *e = predictor_open(&facts, PREDICTOR_MANY_LAYOUTS);
     uint64_t sum = 0;
     double start = cpu_seconds(), seconds = 0;
     for (int i = 0; e && i < s->count; i++) {
-        struct peaks peaks;
+        struct layout_peaks peaks;
         struct step_time time;
-        estimator_peaks(e, &s->layouts[i], &peaks);
-        estimator_time(e, &s->layouts[i], &time);
+        predictor_peaks(e, &s->layouts[i], &peaks);
+        predictor_time(e, &s->layouts[i], &time);
         sum += peaks.peak_bytes;
         seconds += time.seconds;
     }
     double taken = (cpu_seconds() - start) / s->count * 1e6;
-    estimator_close(e);
+    predictor_close(e);
     report(what, taken, 1e6 / 300000, "us");
     printf("%52s (%d layouts; sums %g bytes, %g s)\n", "", s->count, (double)sum, seconds);
 }

@@ -40,7 +40,7 @@ static void judge_run(const char *name, struct prediction *prediction, const jso
     double sides = ((double)limit - (double)peak) / (double)bound;
 
     prediction->plan.hardware.memory_bytes = limit;
-    prediction_compute(prediction);
+    assert_int_equal(prediction_compute(prediction), 0);
     printf("  %-24s %+.0f b  limit %8.3f GB  %-12s  %s\n", name, sides, (double)limit / 1e9,
            verdict_names[prediction->verdict],
            completed ? "ran" : json_string_value(json_object_get(run, "error")));

@@ -47,7 +47,7 @@ static void judge(const char *name, struct prediction *prediction,
     struct tolerances tolerances = tolerances_default();
     struct comparison comparison;
     struct diag_list errors = { 0 };
-    prediction_compute(prediction);
+    assert_int_equal(prediction_compute(prediction), 0);
     assert_int_equal(comparison_compute(prediction, measurement, &tolerances, &comparison, &errors),
                      0);
     for (size_t i = 0; i < comparison.rank_count; i++) {

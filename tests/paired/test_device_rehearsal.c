@@ -151,11 +151,12 @@ static void check_row(const char *name, const json_t *stored, void *context)
     memset(&row, 0, sizeof row);
     row.name = name;
     stored_plan(json_object_get(stored, "plan"), &row.prediction.plan);
-    prediction_compute(&row.prediction);
+    assert_int_equal(prediction_compute(&row.prediction), 0);
     if (json_is_object(json_object_get(stored, "measurement")))
         stored_measurement(json_object_get(stored, "measurement"), &row.run);
     check_rehearsals(&row, json_object_get(stored, "rehearsals"));
     measurement_done(&row.run);
+    prediction_done(&row.prediction);
 }
 
 static void stored_rehearsals(void **state)

@@ -361,7 +361,7 @@ static bool bytes_are_predicted(const struct plan *plan, const struct outcome *o
     assert_non_null(prediction);
     assert_true(step_fabric->world <= MAX_RANKS);
     prediction->plan = *plan;
-    prediction_compute(prediction);
+    assert_int_equal(prediction_compute(prediction), 0);
     assert_int_equal(
         comparison_compute(prediction, &outcome->measurement, &tolerances, &comparison, &errors),
         0);
@@ -369,6 +369,7 @@ static bool bytes_are_predicted(const struct plan *plan, const struct outcome *o
     own[ITEM] = comparison.worst_item;
     own[ERROR] = isnan(comparison.worst_error) ? -1 : comparison.worst_error;
     comparison_done(&comparison);
+    prediction_done(prediction);
     free(prediction);
     sum_over_ranks(seen[0], step_fabric->world * FIGURES);
     for (int i = 0; i < step_fabric->world; i++) {

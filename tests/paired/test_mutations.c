@@ -1,9 +1,9 @@
 /* A comparison that cannot fail proves nothing: one measured run, judged by the true prediction and
  * by three wrong ones (a buffer too many, a lifetime halved, a group of the wrong size). The true
- * one must be within tolerance and each wrong one must not. The tables are changed where the linker
- * lets this program stand between budgets and residency_evaluate (--wrap). */
+ * one must be within tolerance and each wrong one must not. What the lists of operations come to is
+ * changed where the linker lets this program stand behind step_layer_init (--wrap). */
 #include "planner/compare/compare.h"
-#include "planner/residency/residency.h"
+#include "planner/step/layer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,62 +18,39 @@
 enum mutation { MUTATION_NONE, MUTATION_EXTRA_BUFFER, MUTATION_HALVED_LIFETIME };
 static enum mutation mutation;
 
-void __real_residency_evaluate(const struct residency_shape *shape, enum mixer mixer, enum ffn ffn,
-                               enum residency_mode mode, struct residency_half *halves,
-                               struct residency *ret);
-void __wrap_residency_evaluate(const struct residency_shape *shape, enum mixer mixer, enum ffn ffn,
-                               enum residency_mode mode, struct residency_half *halves,
-                               struct residency *ret);
+void __real_step_layer_init(const struct step_kind *kind, struct step_layer *ret);
+void __wrap_step_layer_init(const struct step_kind *kind, struct step_layer *ret);
 
-static void sum_again(struct residency *ret)
+/* One more tensor [T, H] while any layer is at work. */
+static void add_buffer(struct step_pass *pass)
 {
-    memset(ret->max, 0, sizeof ret->max);
-    ret->peak = 0;
-    for (int step = 0; step < ret->steps; step++) {
-        uint64_t total = 0;
-        for (int owner = 0; owner < OWNER_COUNT; owner++) {
-            uint64_t bytes = ret->live[step][owner];
-            total += bytes;
-            if (bytes > ret->max[owner])
-                ret->max[owner] = bytes;
-        }
-        if (total > ret->peak) {
-            ret->peak = total;
-            ret->peak_step = step;
-        }
-    }
+    static const struct step_tensor tensor = { "extra", ROWS_TOKENS, WIDTH_HIDDEN, 2,
+                                               ITEM_LAYER_WORKING, FATE_REMADE };
+    struct step_life *life = &pass->lives[pass->count++];
+    *life = (struct step_life){ .tensor = &tensor, .rows = tensor.rows, .width = tensor.width,
+                                .bytes = tensor.bytes, .item = tensor.item };
+    for (int zone = 0; zone < ZONE_COUNT; zone++)
+        if (pass->points[zone] > 0)
+            life->last =
+                (struct step_place){ .zone = (uint8_t)zone, .point = (uint8_t)(pass->points[zone] - 1) };
 }
 
-/* One more tensor [T, H] in every step of every layer. */
-static void add_buffer(const struct residency_shape *shape, struct residency *ret)
+/* The projected queries, keys and values are read until attention's backward; here they are gone
+ * when it begins. */
+static void halve_lifetime(struct step_pass *pass)
 {
-    uint64_t bytes = 2 * shape->rows[ROWS_TOKENS] * shape->width[WIDTH_HIDDEN];
-    for (int step = 0; step < ret->steps; step++)
-        ret->live[step][OWNER_WORKING] += bytes;
+    for (int i = 0; i < pass->count; i++)
+        if (pass->lives[i].tensor && strcmp(pass->lives[i].tensor->name, "qkv") == 0)
+            pass->lives[i].last = (struct step_place){ 0 };
 }
 
-/* The projection [T, Q + 2K] lives from the replay to step c6 of the backward; here only to the end
- * of the replay. */
-static void halve_lifetime(const struct residency_shape *shape, struct residency *ret)
+void __wrap_step_layer_init(const struct step_kind *kind, struct step_layer *ret)
 {
-    enum { ATTENTION_STEPS = 6 }; /* c1 to c6 */
-    uint64_t bytes = 2 * shape->rows[ROWS_TOKENS] * shape->width[WIDTH_QKV];
-    int end = residency_ffn_backward[FFN_MOE]->steps + ATTENTION_STEPS;
-    for (int step = 0; step < end; step++)
-        ret->live[step][OWNER_WORKING] -= bytes;
-}
-
-void __wrap_residency_evaluate(const struct residency_shape *shape, enum mixer mixer, enum ffn ffn,
-                               enum residency_mode mode, struct residency_half *halves,
-                               struct residency *ret)
-{
-    __real_residency_evaluate(shape, mixer, ffn, mode, halves, ret);
-    if (mutation == MUTATION_EXTRA_BUFFER)
-        add_buffer(shape, ret);
-    if (mutation == MUTATION_HALVED_LIFETIME && mode == RESIDENCY_BACKWARD)
-        halve_lifetime(shape, ret);
-    if (mutation != MUTATION_NONE)
-        sum_again(ret);
+    __real_step_layer_init(kind, ret);
+    for (int mode = 0; mutation == MUTATION_EXTRA_BUFFER && mode < MODE_COUNT; mode++)
+        add_buffer(&ret->pass[mode]);
+    if (mutation == MUTATION_HALVED_LIFETIME)
+        halve_lifetime(&ret->pass[MODE_BACKWARD]);
 }
 
 struct judged {
@@ -119,6 +96,7 @@ static int tear_down(void **state)
 {
     struct judged *judged = *state;
     measurement_done(&judged->measurement);
+    prediction_done(&judged->prediction);
     return 0;
 }
 
@@ -128,7 +106,7 @@ static bool within(struct judged *judged)
     struct tolerances tolerances = tolerances_default();
     struct comparison comparison;
     struct diag_list errors = { 0 };
-    prediction_compute(&judged->prediction);
+    assert_int_equal(prediction_compute(&judged->prediction), 0);
     assert_int_equal(comparison_compute(&judged->prediction, &judged->measurement, &tolerances,
                                         &comparison, &errors),
                      0);

@@ -1,7 +1,8 @@
 #include "tests/property/budget_difference.h"
 
-#include "planner/budget/parts.h"
-#include "planner/budget/peaks.h"
+#include "planner/predict/peaks.h"
+#include "planner/predict/walk.h"
+#include "tests/support/asked.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -65,11 +66,14 @@ int budget_differences(const struct rank_budget *got, const struct sim_result *w
 static int logprob_differences(const struct budget_input *in, const struct rank_budget *got,
                                const struct sim_result *want, bool tell)
 {
-    static struct stage stage;
-    struct timeline_result forward;
-    stage_init(in, got->stage, &stage);
-    struct timeline_request request = { in, &stage, got->routed_rows, NULL, NULL };
-    timeline_forward(&request, &forward);
+    struct walk_result forward;
+    struct measured_layers rows = { .fullest = got->routed_rows };
+    struct walk_request request = {
+        .predictor = asked(in), .stage = got->stage, .group = -1, .measured = &rows
+    };
+    for (int i = 0; i < MODEL_MAX_LAYERS; i++)
+        rows.rows[i] = got->routed_rows;
+    walk_forward_alone(&request, &forward);
     struct rank_budget pass = { .host_bytes = want->host_bytes, .peak_phase = forward.phase };
     for (int i = 0; i < ITEM_COUNT; i++) {
         pass.item_bytes[i] = forward.item[i];
@@ -87,7 +91,7 @@ int moment_differences(const struct budget_input *in, const struct rank_budget *
     bool passes = logprob_passes(&in->choices->primitives) > 0;
     for (int i = 0; i < ITEM_COUNT; i++)
         beside += is_played(i) ? 0 : got->item_bytes[i];
-    budget_peaks(in, got, job->rank, &peaks);
+    budget_peaks(asked(in), got, job->rank, &peaks);
     simulate_first(job, &first);
     simulate_rest(job, &rest);
     int count = 0;
@@ -144,7 +148,7 @@ int phase_differences(const struct budget_input *in, int stage, uint64_t beside,
                       const struct phases_played *played, bool tell)
 {
     static struct phase_bytes phases[PHASES_MAX];
-    size_t count = budget_phases(in, stage, phases, PHASES_MAX);
+    size_t count = budget_phases(asked(in), stage, phases, PHASES_MAX);
     int ret = 0;
     for (size_t i = 0; i < count; i++) {
         const struct phase_bytes *was = find_phase(played, &phases[i].phase);

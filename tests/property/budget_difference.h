@@ -2,7 +2,7 @@
 #ifndef RANKFIT_TESTS_PROPERTY_BUDGET_DIFFERENCE_H
 #define RANKFIT_TESTS_PROPERTY_BUDGET_DIFFERENCE_H
 
-#include "planner/budget/budget.h"
+#include "planner/predict/budget.h"
 #include "tests/simulator/simulator.h"
 
 /* False for what is measured: communicators, context, modules, slack. */

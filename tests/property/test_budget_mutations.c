@@ -2,10 +2,11 @@
  * each, against the steps that are played for the true ones. Unchanged, none differs; changed, a
  * good part does. Tables are changed where the linker lets this program stand between their users
  * and them (--wrap). */
-#include "planner/budget/parts.h"
+#include "planner/predict/parts.h"
 #include "tests/property/budget_difference.h"
 #include "tests/simulator/draw.h"
 #include "tests/support/random.h"
+#include "tests/support/asked.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,12 +15,13 @@
 
 #include <cmocka.h>
 
-enum { DRAWS = 150, RUNS = DRAW_EXPERTS | DRAW_STAGES | DRAW_INTERLEAVED };
+enum { DRAWS = 150, EDIT_DRAWS = 400, RUNS = DRAW_EXPERTS | DRAW_STAGES | DRAW_INTERLEAVED };
 
 enum mutation {
     NONE,
-    EXTRA_BUFFER,    /* 256 bytes more in every step of every layer */
-    HALVED_LIFETIME, /* what a layer holds at its last step is gone before */
+    LIST_EDIT,       /* one row of one list of operations */
+    EXTRA_BUFFER,    /* 256 bytes more while any layer is at work */
+    HALVED_LIFETIME, /* the tensors of a layer live half as long */
     NO_CONTEXT,      /* nothing is exchanged at attention */
     WHOLE_RECEIVE,   /* gradients arrive as if of half the ranks */
     WRONG_GROUP,     /* state shared by half the ranks */
@@ -38,18 +40,14 @@ enum mutation {
 };
 static enum mutation mutation;
 
-void __real_residency_evaluate(const struct residency_shape *shape, enum mixer mixer, enum ffn ffn,
-                               enum residency_mode mode, struct residency_half *halves,
-                               struct residency *ret);
-void __wrap_residency_evaluate(const struct residency_shape *shape, enum mixer mixer, enum ffn ffn,
-                               enum residency_mode mode, struct residency_half *halves,
-                               struct residency *ret);
+void __real_step_layer_init(const struct step_kind *kind, struct step_layer *ret);
+void __wrap_step_layer_init(const struct step_kind *kind, struct step_layer *ret);
 void __real_context_bytes(const struct budget_input *in, enum mixer mixer,
                           struct context_bytes *ret);
 void __wrap_context_bytes(const struct budget_input *in, enum mixer mixer,
                           struct context_bytes *ret);
-uint64_t __real_reduce_receive_bytes(const struct budget_input *in, const struct stage *stage);
-uint64_t __wrap_reduce_receive_bytes(const struct budget_input *in, const struct stage *stage);
+uint64_t __real_unit_receive_bytes(const struct budget_input *in, const struct unit *unit);
+uint64_t __wrap_unit_receive_bytes(const struct budget_input *in, const struct unit *unit);
 uint64_t __real_reference_add(const struct budget_input *in, uint64_t *items);
 uint64_t __wrap_reference_add(const struct budget_input *in, uint64_t *items);
 void __real_logprob_bytes(const struct budget_input *in, struct loss_bytes *ret);
@@ -70,47 +68,76 @@ void __real_predicted_init(const struct budget_input *in, const struct loss_byte
                            const struct predicted_gradients *gradients, struct predicted *ret);
 void __wrap_predicted_init(const struct budget_input *in, const struct loss_bytes *loss,
                            const struct predicted_gradients *gradients, struct predicted *ret);
-void __real_predicted_residency(const struct budget_input *in, uint64_t received,
-                                enum residency_mode mode, struct residency *ret);
-void __wrap_predicted_residency(const struct budget_input *in, uint64_t received,
-                                enum residency_mode mode, struct residency *ret);
+struct choices __real_predicted_choices(const struct budget_input *in);
+struct choices __wrap_predicted_choices(const struct budget_input *in);
 
-static void sum_again(struct residency *ret)
+/* The list and its row that LIST_EDIT changes, and in which way. */
+enum edit { EDIT_LARGER, EDIT_NOT_SAVED, EDIT_SAVED, EDIT_COUNT };
+static const char *const edit_names[] = { "larger", "not saved", "saved" };
+static struct {
+    const struct step_list *list;
+    int tensor;
+    enum edit edit;
+} edited;
+
+static const struct step_list *with_edit(const struct step_list *list, struct step_list *copy,
+                                         struct step_tensor *tensors)
 {
-    memset(ret->max, 0, sizeof ret->max);
-    ret->peak = ret->bare = 0;
-    for (int step = 0; step < ret->steps; step++) {
-        uint64_t total = 0, output = ret->live[step][OWNER_OUTPUT];
-        for (int owner = 0; owner < OWNER_COUNT; owner++) {
-            uint64_t bytes = ret->live[step][owner];
-            total += bytes;
-            ret->max[owner] = bytes > ret->max[owner] ? bytes : ret->max[owner];
-        }
-        if (total > ret->peak) {
-            ret->peak = total;
-            ret->peak_step = step;
-        }
-        if (total - output > ret->bare) {
-            ret->bare = total - output;
-            memcpy(ret->bare_live, ret->live[step], sizeof ret->bare_live);
-            ret->bare_live[OWNER_OUTPUT] = 0;
-        }
+    if (mutation != LIST_EDIT || list != edited.list)
+        return list;
+    memcpy(tensors, list->tensors, list->tensor_count * sizeof *tensors);
+    struct step_tensor *row = &tensors[edited.tensor];
+    if (edited.edit == EDIT_LARGER)
+        row->bytes = (uint8_t)(32 * row->bytes);
+    else
+        row->fate = edited.edit == EDIT_SAVED ? FATE_SAVED : FATE_REMADE;
+    *copy = *list;
+    copy->tensors = tensors;
+    return copy;
+}
+
+static void hold_more(struct step_pass *pass)
+{
+    static const struct step_tensor tensor = { "extra", ROWS_ONE, WIDTH_ONE, 1,
+                                               ITEM_LAYER_WORKING, FATE_REMADE };
+    struct step_life *extra = &pass->lives[pass->count++];
+    *extra = (struct step_life){ .tensor = &tensor, .rows = ROWS_ONE, .width = WIDTH_ONE, .bytes = 1,
+                                 .item = ITEM_LAYER_WORKING };
+    for (int zone = 0; zone < ZONE_COUNT; zone++)
+        if (pass->points[zone] > 0)
+            extra->last = (struct step_place){ (uint8_t)zone, (uint8_t)(pass->points[zone] - 1), 0,
+                                               false };
+}
+
+/* Every life outside of chunks is half as long. */
+static void release_early(struct step_pass *pass)
+{
+    for (int i = 0; i < pass->count; i++) {
+        struct step_life *life = &pass->lives[i];
+        if (!life->output && life->made.zone == life->last.zone && life->made.zone != ZONE_CHUNK)
+            life->last.point = (uint8_t)((life->made.point + life->last.point) / 2);
     }
 }
 
-void __wrap_residency_evaluate(const struct residency_shape *shape, enum mixer mixer, enum ffn ffn,
-                               enum residency_mode mode, struct residency_half *halves,
-                               struct residency *ret)
+void __wrap_step_layer_init(const struct step_kind *kind, struct step_layer *ret)
 {
-    __real_residency_evaluate(shape, mixer, ffn, mode, halves, ret);
-    if (mutation == EXTRA_BUFFER)
-        for (int step = 0; step < ret->steps; step++)
-            ret->live[step][OWNER_WORKING] += 256;
-    if (mutation == HALVED_LIFETIME)
-        for (int step = ret->steps / 2; step < ret->steps; step++)
-            ret->live[step][OWNER_WORKING] = 0;
-    if (mutation == EXTRA_BUFFER || mutation == HALVED_LIFETIME)
-        sum_again(ret);
+    static struct step_tensor tensors[2][UINT8_MAX];
+    struct step_list lists[2];
+    struct step_kind told = *kind;
+    told.mixer = with_edit(kind->mixer, &lists[0], tensors[0]);
+    told.ffn = with_edit(kind->ffn, &lists[1], tensors[1]);
+    __real_step_layer_init(&told, ret);
+    for (int mode = 0; mode < MODE_COUNT; mode++) {
+        if (mutation == EXTRA_BUFFER)
+            hold_more(&ret->pass[mode]);
+        if (mutation == HALVED_LIFETIME)
+            release_early(&ret->pass[mode]);
+    }
+}
+
+struct choices __wrap_predicted_choices(const struct budget_input *in)
+{
+    return mutation == FROZEN_AS_TRUNK ? *in->choices : __real_predicted_choices(in);
 }
 
 void __wrap_context_bytes(const struct budget_input *in, enum mixer mixer,
@@ -121,9 +148,9 @@ void __wrap_context_bytes(const struct budget_input *in, enum mixer mixer,
         ret->forward = ret->backward = 0;
 }
 
-uint64_t __wrap_reduce_receive_bytes(const struct budget_input *in, const struct stage *stage)
+uint64_t __wrap_unit_receive_bytes(const struct budget_input *in, const struct unit *unit)
 {
-    uint64_t bytes = __real_reduce_receive_bytes(in, stage);
+    uint64_t bytes = __real_unit_receive_bytes(in, unit);
     return mutation == WHOLE_RECEIVE ? 2 * bytes : bytes;
 }
 
@@ -142,21 +169,6 @@ void __wrap_predicted_init(const struct budget_input *in, const struct loss_byte
         if (mutation == NOTHING_OPEN && m->gather == PREDICTED_AND_HEAD)
             m->gradients = head;
     }
-}
-
-void __wrap_predicted_residency(const struct budget_input *in, uint64_t received,
-                                enum residency_mode mode, struct residency *ret)
-{
-    const struct model *m = in->model;
-    struct residency_half halves[RESIDENCY_HALVES] = { 0 };
-    struct residency_shape shape;
-    if (mutation != FROZEN_AS_TRUNK) {
-        __real_predicted_residency(in, received, mode, ret);
-        return;
-    }
-    working_shape(in, received, &shape);
-    working_shape_mixer(in, model_mtp_mixer(m), &shape);
-    residency_evaluate(&shape, model_mtp_mixer(m), model_mtp_ffn(m), mode, halves, ret);
 }
 
 uint64_t __wrap_reference_add(const struct budget_input *in, uint64_t *items)
@@ -265,7 +277,7 @@ static bool differs(uint64_t *seed, unsigned features)
                            .routing = drawn.routing,
                            .lengths = &drawn.lengths };
     simulate(&job, &played);
-    budget_compute(&in, &budget);
+    budget_compute(asked(&in), &budget);
     const struct rank_budget *rank = &budget.groups[budget_group_of(&in, &budget, job.rank)];
     return budget_differences(rank, &played, false) + moment_differences(&in, rank, &job, false) >
            0;
@@ -316,8 +328,105 @@ static void each_change_is_caught(void **state)
     }
 }
 
+/* Features under which steps of a list are drawn. */
+static unsigned features_of(const struct step_list *list, bool mixer)
+{
+    if (!mixer)
+        return DRAW_EXPERTS | DRAW_CAPPED | DRAW_SPLIT | DRAW_STATES;
+    return DRAW_CONTEXT | DRAW_SPLIT |
+           (list == step_mixers[MIXER_GQA] ? 0 : DRAW_LATENTS | DRAW_STATES);
+}
+
+/* Whether an operation of one of the orders makes, or reads, the tensor: one that `besides`, unless
+ * NULL, does not have. */
+static bool touches(const struct step_list *list, const struct step_order *orders,
+                    const bool *besides, int tensor, bool reads)
+{
+    for (int i = 0; i < SCHEDULE_COUNT * ZONE_COUNT; i++) {
+        int count = orders[i / ZONE_COUNT].zone[i % ZONE_COUNT].count;
+        const struct step_entry *entries = orders[i / ZONE_COUNT].zone[i % ZONE_COUNT].entries;
+        for (int e = 0; e < count; e++) {
+            const struct step_op *op = &list->ops[entries[e].op];
+            if (besides && besides[entries[e].op])
+                continue;
+            if (reads ? memchr(op->reads, tensor, OP_READS) || memchr(op->also, tensor, OP_ALSO)
+                      : memchr(op->makes, tensor, OP_MAKES) != NULL)
+                return true;
+        }
+    }
+    return false;
+}
+
+static void ops_of(const struct step_order *orders, bool *ret)
+{
+    for (int i = 0; i < SCHEDULE_COUNT * ZONE_COUNT; i++)
+        for (int e = 0; e < orders[i / ZONE_COUNT].zone[i % ZONE_COUNT].count; e++)
+            ret[orders[i / ZONE_COUNT].zone[i % ZONE_COUNT].entries[e].op] = true;
+}
+
+/* Whether an edit means anything: the list makes the tensor; only what a forward makes and a
+ * backward reads can be saved. */
+static bool is_change(const struct step_list *list, int tensor, enum edit edit)
+{
+    const struct step_tensor *row = &list->tensors[tensor];
+    bool forward[UINT8_MAX] = { false };
+    bool made = touches(list, list->forward, NULL, tensor, false);
+    ops_of(list->forward, forward);
+    if (edit == EDIT_LARGER)
+        return row->name && (made || touches(list, list->backward, NULL, tensor, false));
+    if (edit == EDIT_NOT_SAVED)
+        return made && row->fate != FATE_REMADE;
+    return made && row->fate == FATE_REMADE &&
+           touches(list, list->backward, forward, tensor, true);
+}
+
+/* Draws until one differs under the edit, and how many that took; 0: none. */
+static int draws_until_caught(unsigned features)
+{
+    uint64_t seed = 20261201;
+    for (int i = 1; i <= EDIT_DRAWS; i++)
+        if (differs(&seed, features))
+            return i;
+    return 0;
+}
+
+static int check_list(const struct step_list *list, bool mixer)
+{
+    int missed = 0;
+    for (int i = TENSOR_X1; i < list->tensor_count; i++)
+        for (int edit = 0; edit < EDIT_COUNT; edit++) {
+            edited.list = list;
+            edited.tensor = i;
+            edited.edit = (enum edit)edit;
+            if (!is_change(list, i, edited.edit) ||
+                draws_until_caught(features_of(list, mixer)) > 0)
+                continue;
+            print_message("%s: nothing sees %s %s\n", list->name, list->tensors[i].name,
+                          edit_names[edit]);
+            missed++;
+        }
+    return missed;
+}
+
+/* Every row of every list, made larger, or saved where it was not and the reverse. */
+static void each_row_is_watched(void **state)
+{
+    int missed = 0;
+    (void)state;
+    mutation = LIST_EDIT;
+    for (int i = 0; i < MIXER_COUNT; i++)
+        missed += step_mixers[i] ? check_list(step_mixers[i], true) : 0;
+    for (int i = 0; i < FFN_COUNT; i++)
+        missed += step_ffns[i] ? check_list(step_ffns[i], false) : 0;
+    mutation = NONE;
+    assert_int_equal(missed, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(each_change_is_caught) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_change_is_caught),
+        cmocka_unit_test(each_row_is_watched),
+    };
     return cmocka_run_group_tests_name("budget_mutations", tests, NULL, NULL);
 }

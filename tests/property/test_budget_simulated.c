@@ -5,6 +5,7 @@
 #include "tests/property/budget_difference.h"
 #include "tests/simulator/draw.h"
 #include "tests/support/random.h"
+#include "tests/support/asked.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -18,7 +19,7 @@
 
 enum { DRAWS = 150, MANY = 1500, RANKS = 3 };
 
-static uint64_t asked(const char *name, uint64_t otherwise)
+static uint64_t setting(const char *name, uint64_t otherwise)
 {
     const char *text = getenv(name);
     return text ? strtoull(text, NULL, 10) : otherwise;
@@ -77,7 +78,7 @@ static void compare_draw(uint64_t *seed, unsigned features, bool runs)
                                .routing = drawn.routing,
                                .routing_quantile = 0.99,
                                .lengths = &drawn.lengths };
-    budget_compute(&in, &budget);
+    budget_compute(asked(&in), &budget);
     for (int i = 0; i < RANKS; i++) {
         int rank = (int)random_below(seed, (uint64_t)drawn.gpus);
         if (compare_rank(&in, &budget, rank) == 0)
@@ -89,8 +90,8 @@ static void compare_draw(uint64_t *seed, unsigned features, bool runs)
 
 static void compare_all(unsigned features, bool runs)
 {
-    uint64_t seed = asked("RANKFIT_SEED", (uint64_t)time(NULL));
-    uint64_t draws = getenv("RANKFIT_ALL") ? MANY : asked("RANKFIT_DRAWS", DRAWS);
+    uint64_t seed = setting("RANKFIT_SEED", (uint64_t)time(NULL));
+    uint64_t draws = getenv("RANKFIT_ALL") ? MANY : setting("RANKFIT_DRAWS", DRAWS);
     print_message("seed %" PRIu64 "\n", seed);
     for (uint64_t i = 0; i < draws; i++)
         compare_draw(&seed, features, runs);

@@ -59,6 +59,8 @@ void attention_forward(struct layer *y)
     drop(s, &all);
     if (attends(y))
         attend(y, &w);
+    if (ends_early(y))
+        return;
     struct held og = { ITEM_LAYER_WORKING, 0 };
     if (gate)
         og = working(y, 2 * T * w.Q);

@@ -42,8 +42,10 @@ static uint64_t choices_bytes(const struct rank *s, int local)
 
 static uint64_t latent_sum_bytes(const struct rank *s, int local)
 {
-    bool experts = ffn_of(s, local) == FFN_MOE;
-    return experts && is_recomputed(s, local) ? latent_bytes(s) : 0;
+    bool experts = ffn_of(s, local) == FFN_MOE, extra = local >= s->layers;
+    bool trained = trains(s, extra ? COMPONENT_MTP : COMPONENT_EXPERTS) ||
+                   adapter_rank(s, COMPONENT_EXPERTS) > 0;
+    return experts && trained && is_recomputed(s, local) ? latent_bytes(s) : 0;
 }
 
 void make_checkpoint(struct rank *s)

@@ -18,6 +18,7 @@ struct chunks {
     uint64_t W;
     struct flight flight[SIM_MAX_CHUNKS + 1];
     struct held a[SIM_MAX_CHUNKS], dy[SIM_MAX_CHUNKS], n2, latent;
+    struct held n2_again; /* of a backward: read by dispatches alone */
     bool combined;
 };
 
@@ -90,6 +91,7 @@ static void read_normed(struct chunks *c, int i)
     if (i != c->n - 1)
         return;
     drop(c->s, &c->latent);
+    drop(c->s, &c->n2_again);
     if (c->s->m->moe.shared_width == 0)
         drop(c->s, &c->n2);
 }
@@ -135,7 +137,7 @@ static void arrive(struct chunks *c, int i)
 static void gate_up(struct chunks *c, int i)
 {
     uint64_t width = gate_up_width(c->s, expert_width(c->s));
-    uint64_t r = gate_up_width(c->s, adapter_rank(c->s, COMPONENT_EXPERTS));
+    uint64_t r = expert_up_adapters(c->s);
     c->y->k->chunk[i].h = keep_rows(c, received(c, i), 2 * width);
     struct held adapter = rows(c, ITEM_EXPERT_WORKING, received(c, i), 2 * r);
     drop(c->s, &adapter);
@@ -243,6 +245,8 @@ void chunked_forward(struct layer *y)
     unless_kept(y, &y->k->slots);
     if (s->m->moe.shared_width > 0)
         shared_forward(y, &c.n2);
+    if (!reads_inputs(y, COMPONENT_EXPERTS))
+        drop(s, &y->k->latent_sum);
     unless_kept(y, &y->k->x1);
 }
 
@@ -254,8 +258,8 @@ static void start_backward(struct chunks *c, int i)
         start_dispatch(c, i);
     c->flight[i].dsend = rows(c, ITEM_DISPATCH_SEND, sent(c, i), 2 * c->W);
     c->flight[i].drecv = rows(c, ITEM_DISPATCH_RECV, received(c, i), 2 * c->W);
-    if (c->again && !c->capped && i == c->n - 1)
-        drop(c->s, &c->latent);
+    if (c->again && !c->capped)
+        read_normed(c, i);
 }
 
 /* Weight gradients that were to wait for the input gradient of chunk i. */
@@ -292,8 +296,8 @@ static struct held experts_backward(struct chunks *c, int i, struct held *dw)
     *dw = rows(c, ITEM_EXPERT_WORKING, R, 4);
     drop(s, &da);
     drop(s, &k->we);
-    adapter = rows(c, ITEM_EXPERT_WORKING, R, 2 * gate_up_width(s, r));
-    d_adapter = rows(c, ITEM_EXPERT_WORKING, R, 2 * gate_up_width(s, r));
+    adapter = rows(c, ITEM_EXPERT_WORKING, R, 2 * expert_up_adapters(s));
+    d_adapter = rows(c, ITEM_EXPERT_WORKING, R, 2 * expert_up_adapters(s));
     drop(s, &adapter);
     if (c->delay == 0)
         drop(s, &k->xe);
@@ -321,8 +325,8 @@ static void bring_again(struct chunks *c, int i)
     if (c->capped)
         dispatch_alone(c, i);
     arrive(c, i);
-    if (!c->ep && i == c->n - 1)
-        drop(c->s, &c->latent);
+    if (!c->ep)
+        read_normed(c, i);
     if (c->capped)
         gate_up(c, i);
 }
@@ -392,10 +396,15 @@ void chunked_backward(struct layer *y)
     struct held n2 = { 0 }, dn2 = { 0 };
     chunks_init(&c, y);
     if (s->m->moe.shared_width > 0) {
-        shared_backward(y, &n2, &dn2);
+        shared_backward(y, c.again, &n2, &dn2);
     } else {
-        n2 = working(y, 2 * s->N * s->H);
+        if (c.again || reads_n2(y))
+            n2 = working(y, 2 * s->N * s->H);
         dn2 = working(y, 2 * s->N * s->H);
+    }
+    if (!reads_n2_late(y)) {
+        c.n2_again = n2;
+        n2.bytes = 0;
     }
     struct held dlogits = working(y, 4 * s->N * (uint64_t)s->m->moe.experts);
     backward_chunks(&c);

@@ -56,6 +56,13 @@ static struct held in_place(struct layer *y, uint64_t bytes)
     return working(y, gathers_keys(y->s) ? 0 : bytes);
 }
 
+/* Adapters of the projection of queries, and of keys and values of so many tokens. */
+static struct held up_adapters(struct layer *y, uint64_t key_tokens)
+{
+    uint64_t r = adapter_rank(y->s, COMPONENT_ATTENTION);
+    return working(y, make_size(2 * y->s->T * r) + make_size(2 * key_tokens * r));
+}
+
 /* p2, p3 */
 static void expand(struct layer *y, const struct widths *w)
 {
@@ -72,7 +79,7 @@ static void expand(struct layer *y, const struct widths *w)
     k->q = keep(y, ITEM_LAYER_WORKING, 2 * T * w->Q);
     if (!gathers_keys(s))
         k->kv = keep(y, ITEM_LAYER_WORKING, 2 * T * w->expanded);
-    adapter = input_adapter(y); /* of queries and of keys and values */
+    adapter = up_adapters(y, gathers_keys(s) ? 0 : s->T);
     drop(s, &adapter);
     drop(s, &qn);
     drop(s, &ln);
@@ -93,11 +100,13 @@ static void attend(struct layer *y, const struct widths *w)
     drop(s, &mine);
     struct held kv_block = gathered(y, 2 * s->A * w->block_expanded);
     struct held k_block = gathered(y, 2 * s->A * w->block_key);
+    struct held adapter =
+        working(y, gathers_keys(s) ? 2 * s->A * adapter_rank(s, COMPONENT_ATTENTION) : 0);
     struct context_held context = context_make(y, false);
     k->o = attended(y, 2 * T * w->value);
     k->lse = attended(y, 4 * T * w->heads);
     context_drop(y, &context);
-    struct held *gone[] = { &qr, &kr, &all, &kv_block, &k_block };
+    struct held *gone[] = { &qr, &kr, &all, &kv_block, &k_block, &adapter };
     drop_all(s, gone, sizeof gone / sizeof gone[0]);
     unless_kept(y, &k->kv);
     unless_attended(y, &k->lse);
@@ -109,6 +118,8 @@ void latent_forward(struct layer *y)
     expand(y, &w);
     if (attends(y))
         attend(y, &w);
+    if (ends_early(y))
+        return;
     mixer_output(y);
     unless_attended(y, &y->k->o);
 }
@@ -128,6 +139,8 @@ static struct gradients attend_backward(struct layer *y, const struct widths *w,
     struct held all = gathered(y, rows * w->LR);
     drop(s, mine);
     struct held kv = gathered(y, rows * w->block_expanded), key = gathered(y, rows * w->block_key);
+    struct held adapter =
+        working(y, gathers_keys(s) ? 2 * s->A * adapter_rank(s, COMPONENT_ATTENTION) : 0);
     struct held dkv = gathered(y, rows * w->block_expanded);
     struct held dkey = gathered(y, rows * w->block_key);
     struct context_held context = context_make(y, true);
@@ -138,8 +151,8 @@ static struct gradients attend_backward(struct layer *y, const struct widths *w,
     g.dkr = in_place(y, 2 * s->T * w->K);
     g.dkv = in_place(y, 2 * s->T * w->expanded);
     context_drop(y, &context);
-    struct held *gone[] = { &scratch, &all, &kv, &dkv,      &key,     &dkey,     &delta,
-                            qr,       kr,   d_o, &y->k->kv, &y->k->o, &y->k->lse };
+    struct held *gone[] = { &scratch, &all, &kv, &dkv,      &key,     &dkey,      &delta,
+                            qr,       kr,   d_o, &y->k->kv, &y->k->o, &y->k->lse, &adapter };
     drop_all(s, gone, sizeof gone / sizeof gone[0]);
     return g;
 }
@@ -160,10 +173,12 @@ void latent_backward(struct layer *y)
     struct gradients g = attend_backward(y, &w, &qr, &kr, &mine, &d_o);
     struct held d_mine = gathered(y, 4 * T * w.LR);
     drop(s, &g.d_all);
-    struct held qn = working(y, 2 * T * w.QL), ln = working(y, 2 * T * w.L);
+    bool reads = reads_inputs(y, COMPONENT_ATTENTION);
+    struct held qn = working(y, reads ? 2 * T * w.QL : 0);
+    struct held ln = working(y, reads ? 2 * T * w.L : 0);
     struct held dql = working(y, 2 * T * w.QL), dl = working(y, 2 * T * w.LR);
-    struct held adapter = input_adapter(y);
-    d_adapter = input_adapter(y);
+    struct held adapter = up_adapters(y, gathers_keys(s) ? s->A : s->T);
+    d_adapter = up_adapters(y, gathers_keys(s) ? s->A : s->T);
     drop(s, &adapter);
     drop(s, &d_adapter);
     struct held *gone[] = {
@@ -193,7 +208,7 @@ static void project(struct layer *y, const struct widths *w)
     k->index_query = keep(y, ITEM_LAYER_WORKING, 2 * T * w->iq);
     y->k->in = in_place(y, attends(y) ? 2 * T * w->LR : 0); /* latents, normed and turned */
     y->k->b = gathered(y, attends(y) ? 2 * T * w->LR : 0);
-    adapter = input_adapter(y);
+    adapter = up_adapters(y, s->T);
     drop(s, &adapter);
     drop(s, &qn);
     unless_kept(y, &k->query_latent);
@@ -207,7 +222,7 @@ static struct held choose(struct layer *y, const struct widths *w)
     struct kept *k = y->k;
     uint64_t tile = s->T < 512 ? s->T : 512;
     struct held all = gathered(y, attends(y) ? 2 * s->A * w->LR : 0);
-    struct held keys = all_keys(y, 2 * s->A * w->ik);
+    struct held keys = all_keys(y, y->mode != REPLAY ? 2 * s->A * w->ik : 0);
     drop(s, &k->b);
     struct held scores = { ITEM_LAYER_WORKING, 0 };
     if (y->mode != REPLAY && w->choices > 0)
@@ -249,6 +264,8 @@ void sparse_forward(struct layer *y)
     struct held all = choose(y, &w);
     if (attends(y))
         attend_chosen(y, &w, &all);
+    if (ends_early(y))
+        return;
     struct held o = working(y, 2 * T * w.value);
     unless_attended(y, &k->o);
     mixer_output(y);
@@ -312,10 +329,10 @@ void sparse_backward(struct layer *y)
     drop(s, &d_o);
     struct held dq = chosen_backward(y, &w, &d_out, &keys, &d_latents);
     index_backward(y, &w, &keys, &dik, &diw, &diq);
-    struct held qn = working(y, 2 * T * w.QL);
+    struct held qn = working(y, mixer_reads(y) ? 2 * T * w.QL : 0);
     struct held dql = working(y, 2 * T * w.QL), dl = working(y, 2 * T * w.LR);
-    struct held adapter = input_adapter(y);
-    d_adapter = input_adapter(y);
+    struct held adapter = up_adapters(y, s->T);
+    d_adapter = up_adapters(y, s->T);
     drop(s, &adapter);
     drop(s, &d_adapter);
     struct held *gone[] = { &k->query_latent, &k->latent, &d_latents, &dq, &diq, &qn };

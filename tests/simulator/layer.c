@@ -42,6 +42,11 @@ void make_output(struct layer *y)
         make_checkpoint(s);
 }
 
+bool ends_early(const struct layer *y)
+{
+    return y->mode == REPLAY && y->ffn == FFN_NONE;
+}
+
 void mixer_output(struct layer *y)
 {
     struct rank *s = y->s;

@@ -39,6 +39,8 @@ void shared_forward(struct layer *y, struct held *n2)
     drop(s, &adapter);
     drop(s, n2);
     drop(s, &all);
+    if (!reads_inputs(y, COMPONENT_EXPERTS))
+        drop(s, &y->k->latent_sum);
     if (y->mode == REPLAY)
         return;
     gate = working(y, 2 * s->T * width); /* as */
@@ -84,7 +86,9 @@ static void dispatch(struct layer *y, struct held *n2, struct held *latent)
 /* What is projected to the output: beside the layer's input where nothing is kept. */
 void keep_latent_sum(struct layer *y)
 {
-    if (y->mode == SAVE)
+    if (!reads_inputs(y, COMPONENT_EXPERTS))
+        y->k->latent_sum = working(y, latent_bytes(y->s));
+    else if (y->mode == SAVE)
         y->k->latent_sum = make(y->s, ITEM_LAYER_SAVED, latent_bytes(y->s));
 }
 
@@ -113,6 +117,8 @@ static void finish_experts(struct layer *y)
     unless_kept(y, &k->rows.map);
     keep_latent_sum(y);
     make_output(y);
+    if (!reads_inputs(y, COMPONENT_EXPERTS))
+        drop(s, &k->latent_sum);
     drop(s, &rows);
     unless_kept(y, &k->chosen);
     unless_kept(y, &k->weights);
@@ -128,7 +134,7 @@ void moe_forward(struct layer *y)
     unless_kept(y, &y->k->probs);
     dispatch(y, &n2, &latent);
     y->k->rows.h = keep(y, ITEM_EXPERT_WORKING, 2 * y->R * gate_up_width(s, expert_width(s)));
-    uint64_t r = gate_up_width(s, adapter_rank(s, COMPONENT_EXPERTS));
+    uint64_t r = expert_up_adapters(s);
     struct held adapter = make(s, ITEM_EXPERT_WORKING, 2 * y->R * r);
     drop(s, &adapter);
     if (!reads_inputs(y, COMPONENT_EXPERTS))
@@ -140,12 +146,30 @@ void moe_forward(struct layer *y)
     unless_kept(y, &y->k->x1);
 }
 
-void shared_backward(struct layer *y, struct held *n2, struct held *dn2)
+static bool shared_reads(const struct layer *y)
+{
+    return y->s->m->moe.shared_width > 0 && reads_inputs(y, COMPONENT_SHARED_EXPERT);
+}
+
+/* After the shared expert's backward; in all of it. */
+bool reads_n2_late(const struct layer *y)
+{
+    bool latent = y->s->m->moe.latent > 0 && reads_inputs(y, COMPONENT_EXPERTS);
+    return layer_trains(y, COMPONENT_ROUTER) || latent;
+}
+
+bool reads_n2(const struct layer *y)
+{
+    return reads_n2_late(y) || shared_reads(y);
+}
+
+void shared_backward(struct layer *y, bool again, struct held *n2, struct held *dn2)
 {
     struct rank *s = y->s;
     uint64_t width = split(s->m->moe.shared_width, s->tp);
     uint64_t r = adapter_rank(s, COMPONENT_SHARED_EXPERT);
-    *n2 = working(y, 2 * s->N * s->H);
+    if (again || reads_n2(y))
+        *n2 = working(y, 2 * s->N * s->H);
     struct held dx_all = whole_hidden(y), as = { 0 };
     if (reads_inputs(y, COMPONENT_SHARED_EXPERT))
         as = working(y, 2 * s->T * width);
@@ -157,12 +181,17 @@ void shared_backward(struct layer *y, struct held *n2, struct held *dn2)
     drop(s, &as);
     struct held dgate = working(y, y->k->scalar_gate.bytes);
     drop(s, &das);
-    struct held all = whole_hidden(y), sum = whole_hidden(y);
+    struct held all = { 0 };
+    if (shared_reads(y))
+        all = whole_hidden(y);
+    struct held sum = whole_hidden(y);
     *dn2 = working(y, 2 * s->N * s->H);
     adapter = working(y, 2 * s->T * gate_up_width(s, r));
     d_adapter = working(y, adapter.bytes);
     drop(s, &adapter);
     drop(s, &d_adapter);
+    if (!again && !reads_n2_late(y))
+        drop(s, n2);
     drop(s, &all);
     drop(s, &sum);
     drop(s, &y->k->hs);
@@ -189,7 +218,7 @@ static struct held experts_backward(struct layer *y, struct held *dy, struct hel
     *dw = make(s, ITEM_EXPERT_WORKING, 4 * y->R);
     drop(s, &da);
     drop(s, &k->we);
-    adapter = make(s, ITEM_EXPERT_WORKING, 2 * y->R * gate_up_width(s, r));
+    adapter = make(s, ITEM_EXPERT_WORKING, 2 * y->R * expert_up_adapters(s));
     d_adapter = make(s, ITEM_EXPERT_WORKING, adapter.bytes);
     drop(s, &adapter);
     drop(s, &k->xe);
@@ -243,13 +272,14 @@ void moe_backward(struct layer *y)
     bool shared = s->m->moe.shared_width > 0;
     struct held n2 = { 0 }, dn2 = { 0 }, ret_w = { 0 }, dw = { 0 };
     if (shared)
-        shared_backward(y, &n2, &dn2);
+        shared_backward(y, false, &n2, &dn2);
     struct held dy = gradients_arrive(y);
     struct held rows = experts_backward(y, &dy, &dw);
     if (exchanges(s))
         gradients_return(y, &rows, &dw, &ret_w);
     if (!shared) {
-        n2 = working(y, 2 * s->N * s->H);
+        if (reads_n2(y))
+            n2 = working(y, 2 * s->N * s->H);
         dn2 = working(y, 2 * s->N * s->H);
     }
     struct held dlogits = working(y, 4 * s->N * (uint64_t)s->m->moe.experts);

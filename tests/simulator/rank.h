@@ -89,6 +89,7 @@ struct rank {
     bool forward_only, first_step;
     uint64_t moments;      /* that a first step makes at its end */
     uint64_t delta_inputs; /* matrices that read a delta net's input */
+    bool fused_experts;    /* gate and up of an expert are one matrix */
     struct unit embedding, head, prediction, extra, frozen;
     struct unit *layer; /* one a layer of the stage */
     /* Uses of units in order, and what is gathered for each. */
@@ -132,7 +133,9 @@ struct held output_adapter(struct layer *y);
 /* What the output's gradients read again, `bytes`, beside the adapter; its gradient is left. */
 struct held output_backward(struct layer *y, uint64_t bytes);
 bool is_matrix(const struct tensor *tensor);
-void count_delta_inputs(struct rank *s);
+void count_adapted(struct rank *s);
+/* Width of the adapters of an expert's gate and up projections. */
+uint64_t expert_up_adapters(const struct rank *s);
 bool is_muons(const struct rank *s, const struct tensor *tensor);
 void play_optimizer(struct rank *s);
 
@@ -233,6 +236,7 @@ void lightning_backward(struct layer *y);
 void mamba_forward(struct layer *y);
 void mamba_backward(struct layer *y);
 /* Their last step forward, and c7 to c9: the normed input again, its gradient. */
+bool ends_early(const struct layer *y); /* no half behind it asks for what is made again */
 void mixer_output(struct layer *y);
 void mixer_input_backward(struct layer *y, struct held *const *after, size_t count, bool gathers);
 
@@ -243,7 +247,10 @@ void moe_forward(struct layer *y);
 void moe_backward(struct layer *y);
 void router_forward(struct layer *y);
 void shared_forward(struct layer *y, struct held *n2);
-void shared_backward(struct layer *y, struct held *n2, struct held *dn2);
+/* Whether backward reads the normed input of the experts. again: rows are dispatched from it. */
+bool reads_n2(const struct layer *y);
+bool reads_n2_late(const struct layer *y); /* after the shared expert's */
+void shared_backward(struct layer *y, bool again, struct held *n2, struct held *dn2);
 void chunked_forward(struct layer *y);
 void chunked_backward(struct layer *y);
 bool exchanges(const struct rank *s);

@@ -61,6 +61,8 @@ void delta_forward(struct layer *y)
     struct held *gone[] = { &qkv, &decay, &beta, &wt, &u, &states };
     drop_all(s, gone, sizeof gone / sizeof gone[0]);
     unless_kept(y, &k->triangle);
+    if (ends_early(y))
+        return;
     struct held on = working(y, 2 * T * w.value);
     unless_kept(y, &k->in);
     unless_kept(y, &k->o);
@@ -142,6 +144,8 @@ void lightning_forward(struct layer *y)
     context_drop(y, &context);
     drop(s, &states);
     drop(s, &active);
+    if (ends_early(y))
+        return;
     struct held gated = working(y, 2 * T * W);
     unless_kept(y, &k->gate);
     unless_kept(y, &k->o);
@@ -211,6 +215,8 @@ void mamba_forward(struct layer *y)
     context_drop(y, &context);
     struct held *gone[] = { &channels, &dt, &decay, &products, &states };
     drop_all(s, gone, sizeof gone / sizeof gone[0]);
+    if (ends_early(y))
+        return;
     struct held gated = working(y, 2 * T * w.inner);
     unless_kept(y, &k->in);
     unless_kept(y, &k->o);

@@ -222,7 +222,7 @@ static void rank_init(struct rank *s, const struct sim_job *job, struct sim_resu
     s->most_alive = (uint64_t)(s->layers / l->vpp) * (uint64_t)(warm_up(s) + 1);
     s->passes = calloc((size_t)s->micro_batches, sizeof s->passes[0]);
     units_init(s);
-    count_delta_inputs(s);
+    count_adapted(s);
 }
 
 uint64_t sim_rows(const struct sim_job *job)

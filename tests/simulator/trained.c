@@ -1,6 +1,8 @@
 /* trained.c - what is trained: weights, adapters in their place, matrices that Muon updates. */
 #include "tests/simulator/rank.h"
 
+#include <string.h>
+
 bool trains(const struct rank *s, enum component component)
 {
     return s->p->lora_rank == 0 && (s->p->frozen >> component & 1U) == 0;
@@ -67,7 +69,7 @@ struct held output_backward(struct layer *y, uint64_t bytes)
     return ret;
 }
 
-static int count_delta(const struct tensor *tensor, void *context)
+static int count_matrices(const struct tensor *tensor, void *context)
 {
     struct rank *s = context;
     int layer = 0;
@@ -75,12 +77,20 @@ static int count_delta(const struct tensor *tensor, void *context)
         layer++;
     s->delta_inputs += tensor->unit == layer && is_matrix(tensor) && tensor->tp_axis == 0 &&
                        tensor->component == COMPONENT_LINEAR_ATTENTION;
+    s->fused_experts |= tensor->component == COMPONENT_EXPERTS && is_matrix(tensor) &&
+                        strstr(tensor->name, "gate_up") != NULL;
     return 0;
 }
 
-void count_delta_inputs(struct rank *s)
+void count_adapted(struct rank *s)
 {
-    model_tensors(s->m, count_delta, s);
+    model_tensors(s->m, count_matrices, s);
+}
+
+uint64_t expert_up_adapters(const struct rank *s)
+{
+    uint64_t r = adapter_rank(s, COMPONENT_EXPERTS);
+    return s->fused_experts ? r : gate_up_width(s, r);
 }
 
 bool is_matrix(const struct tensor *tensor)

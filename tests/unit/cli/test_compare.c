@@ -87,7 +87,7 @@ static int setup(void **state)
     struct fixture *f = calloc(1, sizeof *f);
     assert_non_null(f);
     make_plan(&f->prediction.plan);
-    prediction_compute(&f->prediction);
+    assert_int_equal(prediction_compute(&f->prediction), 0);
     measure_as_predicted(f);
     *state = f;
     return 0;
@@ -95,7 +95,9 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    free(*state);
+    struct fixture *f = *state;
+    prediction_done(&f->prediction);
+    free(f);
     return 0;
 }
 

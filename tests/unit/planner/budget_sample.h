@@ -3,7 +3,7 @@
 #ifndef RANKFIT_TESTS_PLANNER_BUDGET_SAMPLE_H
 #define RANKFIT_TESTS_PLANNER_BUDGET_SAMPLE_H
 
-#include "planner/budget/budget.h"
+#include "planner/predict/budget.h"
 
 #include "base/hardware/hardware.h"
 

@@ -8,9 +8,10 @@
 #include <cmocka.h>
 
 #include "base/layout/trained.h"
-#include "planner/time/step_time.h"
+#include "planner/predict/step_time.h"
 #include "tests/support/near.h"
 #include "trained_sample.h"
+#include "tests/support/asked.h"
 
 #include <string.h>
 
@@ -27,12 +28,12 @@ static uint64_t bytes_of(enum item item)
 
 static void compute(uint64_t seq)
 {
-    budget_compute(sample_input(&s, seq), &budget);
+    budget_compute(asked(sample_input(&s, seq)), &budget);
 }
 
 static void time_step(uint64_t seq)
 {
-    step_time_compute(sample_input(&s, seq), &time_of);
+    step_time_compute(asked(sample_input(&s, seq)), &time_of);
 }
 
 static uint64_t trained(void)
@@ -244,7 +245,7 @@ static void draw_layout(uint64_t *seed)
 static void compute_both(void)
 {
     compute(8192);
-    step_time_compute(&s.in, &time_of);
+    step_time_compute(asked(&s.in), &time_of);
 }
 
 /* Freezing one component more never takes more memory or time. */
@@ -326,10 +327,10 @@ static void formulas_have_their_numbers(void **state)
     s.choices.layout.fsdp = 8;
     s.choices.primitives.lora_rank = 16;
     compute(4096);
-    budget_formula(&s.in, &budget.groups[0], ITEM_GRADIENTS, text, sizeof text);
+    budget_formula(asked(&s.in), &budget.groups[0], ITEM_GRADIENTS, text, sizeof text);
     assert_string_equal(text, "4 B x (41,943,040 dense / 8 + 0 expert / 1), padded; adapters alone "
                               "are trained");
-    budget_formula(&s.in, &budget.groups[0], ITEM_WEIGHTS, text, sizeof text);
+    budget_formula(asked(&s.in), &budget.groups[0], ITEM_WEIGHTS, text, sizeof text);
     assert_string_equal(text, "2 B x (8,072,204,288 dense / 8 + 0 expert / 1), padded");
 }
 

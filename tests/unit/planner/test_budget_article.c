@@ -9,6 +9,7 @@
 
 #include "budget_sample.h"
 #include "tests/support/near.h"
+#include "tests/support/asked.h"
 
 static struct sample s;
 static struct budget budget, other;
@@ -36,7 +37,7 @@ static uint64_t logits_of(int tp, int cp, enum dtype dtype)
     s.choices.primitives.loss = LOSS_FULL;
     s.choices.primitives.logits_dtype = dtype;
     s.choices.primitives.context = CONTEXT_ALLGATHER_KV;
-    budget_compute(sample_input(&s, 131072), &budget);
+    budget_compute(asked(sample_input(&s, 131072)), &budget);
     return budget.groups[0].item_max_bytes[ITEM_LOGITS];
 }
 
@@ -62,7 +63,7 @@ static void expert_difference(enum sharding sharding, int pp, uint64_t *ret)
         s.choices.layout.e_fsdp = 4 / pp * 2;
         s.choices.layout.fsdp = 64 / pp;
         s.choices.layout.micro_batches = 4;
-        budget_compute(sample_input(&s, 8192), width ? &other : &budget);
+        budget_compute(asked(sample_input(&s, 8192)), width ? &other : &budget);
     }
     for (int i = 0; i < ITEM_COUNT; i++)
         ret[i] = other.groups[0].item_max_bytes[i] - budget.groups[0].item_max_bytes[i];
@@ -92,7 +93,7 @@ static void one_forward_one_backward(void **state)
         large();
         s.choices.layout.pp = 4;
         s.choices.layout.micro_batches = m;
-        budget_compute(sample_input(&s, 4096), &budget);
+        budget_compute(asked(sample_input(&s, 4096)), &budget);
         assert_int_equal(budget.count, 4);
         for (int p = 0; p < 4; p++) {
             uint64_t held = (uint64_t)(4 - p < m ? 4 - p : m);
@@ -114,7 +115,7 @@ static void gathered_keys(void **state)
     s.choices.layout.cp = 4;
     s.choices.layout.e_fsdp = 4;
     s.choices.primitives.context = CONTEXT_ALLGATHER_KV;
-    budget_compute(sample_input(&s, 131072), &budget);
+    budget_compute(asked(sample_input(&s, 131072)), &budget);
     uint64_t keys = UINT64_C(131072) * 512;
     assert_int_equal(budget.groups[0].item_max_bytes[ITEM_KV_GATHER], 2 * keys * 2 + 2 * keys * 4);
     /* cuDNN: 256, dQ of half the queries 4 x 4,096 x 16,384, dK and dV at query width 4 x 4,096 x
@@ -135,7 +136,7 @@ static void chunks(void **state)
         s.choices.primitives.moe = chunked ? MOE_CHUNKED : MOE_PLAIN;
         s.choices.primitives.moe_chunks = chunked ? 4 : 1;
         s.choices.primitives.wgrad_delay = 0;
-        budget_compute(sample_input(&s, 32768), chunked ? &other : &budget);
+        budget_compute(asked(sample_input(&s, 32768)), chunked ? &other : &budget);
     }
     const uint64_t *plain = budget.groups[0].item_max_bytes;
     const uint64_t *four = other.groups[0].item_max_bytes;
@@ -158,24 +159,24 @@ static void communicators(void **state)
     s.hardware.ring_channels = 24;
     s.hardware.exchange_peer_bytes = 384;
     s.choices.layout.ep = s.choices.layout.fsdp = 2;
-    budget_compute(sample_input(&s, 1024), &budget);
+    budget_compute(asked(sample_input(&s, 1024)), &budget);
     assert_int_equal(budget.groups[0].item_bytes[ITEM_COMMUNICATORS], 574 + 288 + 62 + 384);
     /* eight ranks, experts over four of them: world, four that exchange, two that gather */
     s.choices.layout.fsdp = 8;
     s.choices.layout.ep = 4;
     s.choices.layout.e_fsdp = 2;
-    budget_compute(sample_input(&s, 1024), &budget);
+    budget_compute(asked(sample_input(&s, 1024)), &budget);
     assert_int_equal(budget.groups[0].item_bytes[ITEM_COMMUNICATORS],
                      574 + 288 + 196 + 3 * 384 + 196 + 288);
     /* by copies: a communicator of its own and its windows, without buffers */
     s.choices.primitives.exchange = EXCHANGE_COPY;
     s.hardware.copy_exchange_bytes = 2;
-    budget_compute(sample_input(&s, 1024), &budget);
+    budget_compute(asked(sample_input(&s, 1024)), &budget);
     assert_int_equal(budget.groups[0].item_bytes[ITEM_COMMUNICATORS],
                      574 + 288 + 196 + 2 + 196 + 288);
     s.choices.layout.ep = s.choices.layout.fsdp = 2;
     s.choices.layout.e_fsdp = 1;
-    budget_compute(sample_input(&s, 1024), &budget);
+    budget_compute(asked(sample_input(&s, 1024)), &budget);
     assert_int_equal(budget.groups[0].item_bytes[ITEM_COMMUNICATORS], 574 + 288 + 196 + 2);
 }
 

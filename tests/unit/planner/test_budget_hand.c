@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "budget_sample.h"
+#include "tests/support/asked.h"
 
 static struct sample s;
 static struct budget budget;
@@ -27,7 +28,7 @@ static void dense_state(void **state)
     (void)state;
     sample_init(&s);
     s.choices.layout.fsdp = s.choices.layout.e_fsdp = 2;
-    budget_compute(sample_input(&s, 128), &budget);
+    budget_compute(asked(sample_input(&s, 128)), &budget);
     /* halves of 30,848, 64,000, 64,128; bf16 shards round up to 30,976, 64,000, 64,256 */
     expect_max(ITEM_WEIGHTS, UINT64_C(2) * 30976 + 64000 + 64256);
     expect_max(ITEM_MASTER, UINT64_C(4) * (2 * 15424 + 32000 + 32064));
@@ -69,7 +70,7 @@ static void expert_rows(void **state)
     sample_moe(&s.model, 4, 2);
     s.choices.layout.fsdp = 2;
     s.choices.layout.ep = 2;
-    budget_compute(sample_input(&s, 128), &budget);
+    budget_compute(asked(sample_input(&s, 128)), &budget);
     /* rows of 2 x 64 B and a weight of 4 B */
     expect_max(ITEM_DISPATCH_SEND, UINT64_C(256) * 128 + UINT64_C(256) * 4);
     expect_max(ITEM_DISPATCH_RECV, UINT64_C(256) * 128 + UINT64_C(256) * 4);
@@ -89,7 +90,7 @@ static void saved_layers(void **state)
     (void)state;
     sample_init(&s);
     s.choices.primitives.recompute = RECOMPUTE_NONE;
-    budget_compute(sample_input(&s, 128), &budget);
+    budget_compute(asked(sample_input(&s, 128)), &budget);
     expect_max(ITEM_LAYER_SAVED, UINT64_C(2) * (32768 + 16384 + 2048 + 16384 + 49152));
     /* one rank: nothing is gathered, nothing received */
     expect_max(ITEM_GATHERED_WEIGHTS, 0);
@@ -103,7 +104,7 @@ static void zero1_state(void **state)
     sample_init(&s);
     s.choices.primitives.sharding = SHARDING_ZERO1;
     s.choices.layout.fsdp = s.choices.layout.e_fsdp = 2;
-    budget_compute(sample_input(&s, 128), &budget);
+    budget_compute(asked(sample_input(&s, 128)), &budget);
     expect_max(ITEM_WEIGHTS, UINT64_C(2) * (2 * 30848 + 64000) + 128256);
     expect_max(ITEM_GRADIENTS, UINT64_C(4) * (2 * 30848 + 64000 + 64128));
     expect_max(ITEM_MASTER, UINT64_C(4) * (2 * 15424 + 32000 + 32064));

@@ -10,6 +10,7 @@
 #include "budget_sample.h"
 #include "tests/simulator/simulator.h"
 #include "tests/support/random.h"
+#include "tests/support/asked.h"
 
 static int pick(uint64_t *seed, int low, int high)
 {
@@ -114,7 +115,7 @@ static void at_measured_rows(void **state)
             routed[measured.routed_count++] = (struct routed_rows){ i, 1, 1, rows[i], 0, NULL };
         }
         in->measured = &measured;
-        budget_compute(in, &budget);
+        budget_compute(asked(in), &budget);
         play(in, rows, NULL, &played);
         assert_int_equal(budget.count, 1);
         expect_same(&budget.groups[0], &played, round);
@@ -182,7 +183,7 @@ static void at_measured_chunks(void **state)
         }
         measured.routed = all;
         measured.routed_count = BATCHES * layers;
-        budget_compute(in, &budget);
+        budget_compute(asked(in), &budget);
         expect_same(&budget.groups[0], &most, round);
     }
 }

@@ -8,6 +8,7 @@
 
 #include "budget_sample.h"
 #include "tests/support/random.h"
+#include "tests/support/asked.h"
 
 #include <stdio.h>
 
@@ -64,7 +65,7 @@ static void parts_add_up(void **state)
     (void)state;
     uint64_t seed = 3;
     for (int round = 0; round < 300; round++) {
-        budget_compute(draw(&seed), &budget);
+        budget_compute(asked(draw(&seed)), &budget);
         for (int g = 0; g < budget.count; g++) {
             const struct rank_budget *r = &budget.groups[g];
             uint64_t items = 0, categories = 0, outside = 0;
@@ -92,11 +93,11 @@ static void worst_and_phases(void **state)
     for (int round = 0; round < 200; round++) {
         struct budget_input *in = draw(&seed);
         struct rank_budget worst;
-        budget_compute(in, &budget);
-        budget_worst(in, &worst);
+        budget_compute(asked(in), &budget);
+        budget_worst(asked(in), &worst);
         const struct rank_budget *want = &budget.groups[budget.worst];
         assert_int_equal(worst.peak_upper_bytes, want->peak_upper_bytes);
-        size_t n = budget_phases(in, want->stage, phases, 2048);
+        size_t n = budget_phases(asked(in), want->stage, phases, 2048);
         uint64_t most = 0;
         for (size_t i = 0; i < n; i++)
             most = phases[i].bytes > most ? phases[i].bytes : most;
@@ -117,7 +118,7 @@ static void sharding_shrinks(void **state)
     sample_layout(&s.choices.layout);
     for (int shards = 1; shards <= 64; shards *= 2) {
         s.choices.layout.fsdp = s.choices.layout.e_fsdp = shards;
-        budget_compute(sample_input(&s, 256), &budget);
+        budget_compute(asked(sample_input(&s, 256)), &budget);
         uint64_t now = budget.groups[0].category_bytes[CATEGORY_STATIC];
         assert_true(now < last);
         last = now;
@@ -128,9 +129,9 @@ static void micro_batches_do_not_add_up(void **state)
 {
     (void)state;
     sample_init(&s);
-    budget_compute(sample_input(&s, 256), &budget);
+    budget_compute(asked(sample_input(&s, 256)), &budget);
     s.choices.layout.micro_batches = 7;
-    budget_compute(sample_input(&s, 256), &other);
+    budget_compute(asked(sample_input(&s, 256)), &other);
     assert_memory_equal(budget.groups[0].item_max_bytes, other.groups[0].item_max_bytes,
                         sizeof budget.groups[0].item_max_bytes);
 }
@@ -149,7 +150,7 @@ static void groups_cover_the_ranks(void **state)
     s.choices.layout.e_fsdp = 2;
     struct budget_input *in = sample_input(&s, 256);
     in->routing = (struct routing){ .kind = ROUTING_HOT, .hot_fraction = 0.8, .hot_experts = 4 };
-    budget_compute(in, &budget);
+    budget_compute(asked(in), &budget);
     assert_int_equal(budget.count, 4);
     for (int rank = 0; rank < 16; rank++) {
         int group = budget_group_of(in, &budget, rank);
@@ -171,7 +172,7 @@ static void sizes_saturate(void **state)
     (void)state;
     sample_init(&s);
     s.choices.primitives.loss = LOSS_FULL;
-    budget_compute(sample_input(&s, UINT64_C(1) << 60), &budget);
+    budget_compute(asked(sample_input(&s, UINT64_C(1) << 60)), &budget);
     assert_true(budget.groups[0].peak_bytes == UINT64_MAX);
     assert_true(budget.groups[0].item_max_bytes[ITEM_LOGITS] == UINT64_MAX);
 }
@@ -183,11 +184,11 @@ static void every_item_has_a_formula(void **state)
     char text[400], small[4];
     for (int round = 0; round < 50; round++) {
         struct budget_input *in = draw(&seed);
-        budget_compute(in, &budget);
+        budget_compute(asked(in), &budget);
         for (int i = 0; i < ITEM_COUNT; i++) {
-            budget_formula(in, &budget.groups[0], (enum item)i, text, sizeof text);
+            budget_formula(asked(in), &budget.groups[0], (enum item)i, text, sizeof text);
             assert_true(text[0] != '\0');
-            budget_formula(in, &budget.groups[0], (enum item)i, small, sizeof small);
+            budget_formula(asked(in), &budget.groups[0], (enum item)i, small, sizeof small);
             assert_true(strlen(small) < sizeof small);
         }
     }

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "budget_sample.h"
-#include "planner/budget/parts.h"
+#include "planner/predict/parts.h"
 
 static struct sample s;
 

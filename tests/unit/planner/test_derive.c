@@ -3,6 +3,7 @@
 #include "test_derive_fixture.h"
 
 #include "tests/support/near.h"
+#include "tests/support/asked.h"
 
 static struct answer answer;
 
@@ -379,8 +380,8 @@ static struct tiled with_tiles(const struct ask *ask, int tokens)
                                      .routing = ask->q.routing,
                                      .routing_quantile = ask->q.routing_quantile };
     choices.primitives.loss_tile_tokens = tokens;
-    budget_worst(&in, &worst);
-    step_time_compute(&in, &time);
+    budget_worst(asked(&in), &worst);
+    step_time_compute(asked(&in), &time);
     return (struct tiled){ worst.peak_bytes, time.seconds };
 }
 

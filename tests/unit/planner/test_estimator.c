@@ -1,4 +1,4 @@
-/* The estimator against budget_worst and step_time_compute, to the bit, over random layouts: asked
+/* The predictor against budget_worst and step_time_compute, to the bit, over random layouts: asked
  * once, asked again, and with other layouts of the same question between. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,9 +8,10 @@
 #include <cmocka.h>
 
 #include "budget_sample.h"
-#include "planner/budget/parts.h"
-#include "planner/estimate/estimator.h"
+#include "planner/predict/parts.h"
+#include "planner/predict/predictor.h"
 #include "tests/support/random.h"
+#include "tests/support/asked.h"
 
 #include <stdio.h>
 
@@ -161,15 +162,15 @@ static void draw_layout(uint64_t *seed, struct choices *c)
     draw_trained(seed, &c->primitives);
 }
 
-static void assert_same(struct estimator *e, const struct choices *choices, uint64_t round)
+static void assert_same(struct predictor *e, const struct choices *choices, uint64_t round)
 {
     struct budget_input in = s.in;
     struct rank_budget worst;
-    struct peaks peaks;
+    struct layout_peaks peaks;
     in.choices = choices;
-    budget_worst(&in, &worst);
-    estimator_peaks(e, choices, &peaks);
-    assert_true(estimator_floor(e, choices) <= worst.peak_upper_bytes);
+    budget_worst(asked(&in), &worst);
+    predictor_peaks(e, choices, &peaks);
+    assert_true(predictor_floor(e, choices) <= worst.peak_upper_bytes);
     if (peaks.peak_bytes != worst.peak_bytes || peaks.peak_upper_bytes != worst.peak_upper_bytes ||
         peaks.host_bytes != worst.host_bytes) {
         char phase[96];
@@ -186,13 +187,13 @@ static bool differ(double a, double b)
     return a < b || a > b;
 }
 
-static void assert_same_time(struct estimator *e, const struct choices *choices, uint64_t round)
+static void assert_same_time(struct predictor *e, const struct choices *choices, uint64_t round)
 {
     struct budget_input in = s.in;
     struct step_time slow, fast;
     in.choices = choices;
-    step_time_compute(&in, &slow);
-    estimator_time(e, choices, &fast);
+    step_time_compute(asked(&in), &slow);
+    predictor_time(e, choices, &fast);
     bool other = differ(fast.seconds, slow.seconds) ||
                  differ(fast.bubble_fraction, slow.bubble_fraction) ||
                  differ(fast.tokens_per_second_per_gpu, slow.tokens_per_second_per_gpu) ||
@@ -201,7 +202,7 @@ static void assert_same_time(struct estimator *e, const struct choices *choices,
         other = other || differ(fast.item_seconds[i], slow.item_seconds[i]);
     if (other)
         fail_msg("round %ju: %.17g s, not %.17g", (uintmax_t)round, fast.seconds, slow.seconds);
-    assert_true(estimator_least_seconds(e, choices) <= slow.seconds * (1 + 1e-12));
+    assert_true(predictor_least_seconds(e, choices) <= slow.seconds * (1 + 1e-12));
 }
 
 /* The same layers with the leanest state there is. */
@@ -219,7 +220,7 @@ static struct choices leanest_state(const struct choices *choices)
 }
 
 /* Bounds of the first stage alone hold, and are no less when it takes a layer from the last. */
-static void assert_first(struct estimator *e, const struct choices *least,
+static void assert_first(struct predictor *e, const struct choices *least,
                          const struct choices *plain, const struct choices *sharded,
                          const struct rank_budget *worst, const struct step_time *time)
 {
@@ -234,9 +235,9 @@ static void assert_first(struct estimator *e, const struct choices *least,
             l->stage_layers[0] += moved;
             l->stage_layers[l->pp - 1] -= moved;
         }
-        uint64_t floor = estimator_first_floor(e, &all[0]);
-        const struct least_seconds end = { 0, estimator_update_seconds(e, &all[2], true) };
-        double taken = estimator_first_seconds(e, &all[1], &end);
+        uint64_t floor = predictor_first_floor(e, &all[0]);
+        const struct least_seconds end = { 0, predictor_update_seconds(e, &all[2], true) };
+        double taken = predictor_first_seconds(e, &all[1], &end);
         assert_true(moved || floor <= worst->peak_upper_bytes);
         assert_true(moved || taken <= time->seconds * (1 + 1e-12));
         assert_true(floor >= bytes && taken >= seconds * (1 - 1e-12));
@@ -246,7 +247,7 @@ static void assert_first(struct estimator *e, const struct choices *least,
 }
 
 /* Each bound of a search holds for whatever it leaves open. */
-static void assert_bounds(struct estimator *e, const struct choices *choices)
+static void assert_bounds(struct predictor *e, const struct choices *choices)
 {
     struct budget_input in = s.in;
     struct choices lean = leanest_state(choices), plain = lean, sharded = lean, floor;
@@ -254,32 +255,32 @@ static void assert_bounds(struct estimator *e, const struct choices *choices)
     struct rank_budget worst;
     struct step_time time;
     in.choices = choices;
-    budget_worst(&in, &worst);
-    step_time_compute(&in, &time);
+    budget_worst(asked(&in), &worst);
+    step_time_compute(asked(&in), &time);
     p->moe = MOE_PLAIN;
     p->moe_chunks = 1;
     p->exchange = EXCHANGE_SM;
     floor = choices->primitives.moe == MOE_CAPPED ? lean : plain;
     sharded.primitives.offload = choices->primitives.offload;
-    assert_true(estimator_state_floor(e, choices) <= worst.peak_upper_bytes);
-    assert_true(estimator_body_floor(e, &lean) <= worst.peak_upper_bytes);
-    assert_true(estimator_saved_floor(e, &floor) <= worst.peak_upper_bytes);
-    struct least_seconds least = { estimator_loss_seconds(e, choices),
-                                   estimator_update_seconds(e, &sharded, false) };
-    assert_true(estimator_layer_seconds(e, choices, &least) <= time.seconds * (1 + 1e-12));
-    assert_true(estimator_relaxed_seconds(e, &plain, &least) <= time.seconds * (1 + 1e-12));
+    assert_true(predictor_state_floor(e, choices) <= worst.peak_upper_bytes);
+    assert_true(predictor_body_floor(e, &lean) <= worst.peak_upper_bytes);
+    assert_true(predictor_saved_floor(e, &floor) <= worst.peak_upper_bytes);
+    struct least_seconds least = { predictor_loss_seconds(e, choices),
+                                   predictor_update_seconds(e, &sharded, false) };
+    assert_true(predictor_layer_seconds(e, choices, &least) <= time.seconds * (1 + 1e-12));
+    assert_true(predictor_relaxed_seconds(e, &plain, &least) <= time.seconds * (1 + 1e-12));
     assert_first(e, &floor, &plain, &sharded, &worst, &time);
 }
 
 /* Floors fall with every layer recomputed, so that searches may halve. */
-static void assert_falling(struct estimator *e, struct choices c)
+static void assert_falling(struct predictor *e, struct choices c)
 {
     uint64_t before[4] = { UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX };
     c.primitives.recompute = RECOMPUTE_FULL;
     for (int layers = 0; layers <= s.model.layers; layers += 3) {
         c.primitives.recompute_layers = layers;
-        const uint64_t now[] = { estimator_floor(e, &c), estimator_state_floor(e, &c),
-                                 estimator_body_floor(e, &c), estimator_saved_floor(e, &c) };
+        const uint64_t now[] = { predictor_floor(e, &c), predictor_state_floor(e, &c),
+                                 predictor_body_floor(e, &c), predictor_saved_floor(e, &c) };
         for (int i = 0; i < 4; i++) {
             assert_true(now[i] <= before[i]);
             before[i] = now[i];
@@ -299,7 +300,7 @@ static void bounds_hold_for_what_they_leave_open(void **state)
         s.hardware.copy_exchange_efficiency = pick(&seed, 0, 9) / 10.0;
         s.hardware.launch_seconds = pick(&seed, 0, 1) * 1e-5;
         s.hardware.expert_gemm_call_seconds = pick(&seed, 0, 1) * 1e-5;
-        struct estimator *e = estimator_open(&s.in);
+        struct predictor *e = predictor_open(&s.in, PREDICTOR_MANY_LAYOUTS);
         assert_non_null(e);
         for (int i = 0; i < 60; i++) {
             draw_layout(&seed, &c);
@@ -309,7 +310,7 @@ static void bounds_hold_for_what_they_leave_open(void **state)
             if (i % 4 == 0)
                 assert_falling(e, c);
         }
-        estimator_close(e);
+        predictor_close(e);
     }
 }
 
@@ -323,8 +324,8 @@ static void assert_no_better(const struct choices *left_out, const struct choice
     for (int i = 0; i < 2; i++) {
         struct budget_input in = s.in;
         in.choices = both[i];
-        budget_worst(&in, &worst[i]);
-        step_time_compute(&in, &time[i]);
+        budget_worst(asked(&in), &worst[i]);
+        step_time_compute(asked(&in), &time[i]);
     }
     if (worst[0].peak_upper_bytes < worst[1].peak_upper_bytes ||
         worst[0].peak_bytes < worst[1].peak_bytes ||
@@ -378,7 +379,7 @@ static void peaks_and_seconds_are_those_of_the_whole_walk(void **state)
     (void)state;
     for (int q = 0; q < QUESTIONS; q++) {
         draw_question(&seed);
-        struct estimator *e = estimator_open(&s.in);
+        struct predictor *e = predictor_open(&s.in, PREDICTOR_MANY_LAYOUTS);
         assert_non_null(e);
         for (int i = 0; i < LAYOUTS; i++, round++) {
             draw_layout(&seed, &drawn[i]);
@@ -388,7 +389,7 @@ static void peaks_and_seconds_are_those_of_the_whole_walk(void **state)
             assert_same(e, again, round);
             assert_same_time(e, again, round);
         }
-        estimator_close(e);
+        predictor_close(e);
     }
 }
 
@@ -397,7 +398,7 @@ static double seconds_of(const struct choices *choices)
     struct budget_input in = s.in;
     struct step_time time;
     in.choices = choices;
-    step_time_compute(&in, &time);
+    step_time_compute(asked(&in), &time);
     return time.seconds;
 }
 
@@ -444,5 +445,5 @@ int main(void)
         cmocka_unit_test(what_a_search_leaves_out_is_no_better),
         cmocka_unit_test(peaks_and_seconds_are_those_of_the_whole_walk),
     };
-    return cmocka_run_group_tests_name("estimator", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("predictor", tests, NULL, NULL);
 }

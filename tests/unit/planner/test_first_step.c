@@ -7,7 +7,8 @@
 #include <cmocka.h>
 
 #include "budget_sample.h"
-#include "planner/budget/peaks.h"
+#include "planner/predict/peaks.h"
+#include "tests/support/asked.h"
 
 static struct sample s;
 static struct budget budget;
@@ -15,9 +16,9 @@ static struct rank_peaks peaks;
 
 static void compute(uint64_t seq, int rank)
 {
-    budget_compute(sample_input(&s, seq), &budget);
+    budget_compute(asked(sample_input(&s, seq)), &budget);
     int group = budget_group_of(&s.in, &budget, rank);
-    budget_peaks(&s.in, &budget.groups[group], rank, &peaks);
+    budget_peaks(asked(&s.in), &budget.groups[group], rank, &peaks);
 }
 
 /* A device of two ranks; H 64, F 96, V 1000. A layer has 30,848 parameters, the embedding 64,000,
@@ -89,8 +90,8 @@ static void on_the_host_copies_are_the_ranks(void **state)
     s.choices.layout.ep = s.choices.layout.fsdp = 2;
     s.choices.primitives.sharding = SHARDING_REPLICATED;
     compute(128, 0);
-    assert_int_equal(save_buffer_bytes(&s.in, 0), 2 * 4 * 64128);
-    assert_int_equal(save_buffer_bytes(&s.in, 1), 2 * 64128);
+    assert_int_equal(save_buffer_bytes(asked(&s.in), 0), 2 * 4 * 64128);
+    assert_int_equal(save_buffer_bytes(asked(&s.in), 1), 2 * 64128);
     assert_int_equal(peaks.bytes[MOMENT_SAVE] - peaks.bytes[MOMENT_RESUME],
                      2 * 4 * 64128 - 65536 * 4);
     assert_int_equal(peaks.host_bytes[MOMENT_SAVE], 0);
@@ -107,7 +108,7 @@ static void experts_come_from_all_ranks(void **state)
     s.choices.layout.ep = s.choices.layout.fsdp = 8;
     compute(128, 0);
     /* 32 x 3 x 64 x 32 / 8 = 24,576 */
-    assert_int_equal(save_buffer_bytes(&s.in, 0), 2 * (24576 * (1 + 8) + 8 * 24576));
+    assert_int_equal(save_buffer_bytes(asked(&s.in), 0), 2 * (24576 * (1 + 8) + 8 * 24576));
 }
 
 /* A save may take more than a step: a long vocabulary, a short sequence. */
@@ -123,7 +124,7 @@ static void saving_may_bind(void **state)
     assert_int_equal(peaks.binding, MOMENT_SAVE);
     assert_true(peaks.bytes[MOMENT_SAVE] > peaks.bytes[MOMENT_STEADY]);
     char text[200];
-    peaks_formula(&s.in, &budget.groups[0], 0, MOMENT_SAVE, text, sizeof text);
+    peaks_formula(asked(&s.in), &budget.groups[0], 0, MOMENT_SAVE, text, sizeof text);
     assert_non_null(strstr(text, "(1 + 4 ranks)"));
 }
 

@@ -8,9 +8,10 @@
 #include <cmocka.h>
 
 #include "base/layout/trained.h"
-#include "planner/time/step_time.h"
+#include "planner/predict/step_time.h"
 #include "tests/support/near.h"
 #include "trained_sample.h"
+#include "tests/support/asked.h"
 
 #include <string.h>
 
@@ -25,12 +26,12 @@ static uint64_t bytes_of(enum item item)
 
 static void compute(uint64_t seq)
 {
-    budget_compute(sample_input(&s, seq), &budget);
+    budget_compute(asked(sample_input(&s, seq)), &budget);
 }
 
 static double seconds_of(enum time_item item, uint64_t seq)
 {
-    step_time_compute(sample_input(&s, seq), &time_of);
+    step_time_compute(asked(sample_input(&s, seq)), &time_of);
     return time_of.item_seconds[item];
 }
 
@@ -109,17 +110,17 @@ static void newton_schulz_workspace(void **state)
     sample_llama(&s);
     s.choices.layout.fsdp = 8;
     s.choices.primitives.optimizer = OPTIMIZER_MUON;
-    size_t count = budget_phases(sample_input(&s, 128), 0, phases, 2048);
+    size_t count = budget_phases(asked(sample_input(&s, 128)), 0, phases, 2048);
     uint64_t start = phases[0].bytes, end = phases[count - 1].bytes;
     assert_int_equal(phases[count - 1].phase.kind, PHASE_OPTIMIZER);
     assert_int_equal(end - start, 2 * 117440512 + 117440512 + 2 * 33554432);
     s.choices.primitives.sharding = SHARDING_REPLICATED;
-    count = budget_phases(sample_input(&s, 128), 0, phases, 2048);
+    count = budget_phases(asked(sample_input(&s, 128)), 0, phases, 2048);
     start = phases[0].bytes;
     end = phases[count - 1].bytes;
     assert_int_equal(end - start, 2 * 117440512 + 2 * 33554432);
     s.choices.primitives.optimizer = OPTIMIZER_ADAMW;
-    count = budget_phases(sample_input(&s, 128), 0, phases, 2048);
+    count = budget_phases(asked(sample_input(&s, 128)), 0, phases, 2048);
     assert_int_equal(phases[count - 1].bytes, phases[0].bytes);
 }
 
@@ -300,11 +301,11 @@ static void formulas_have_their_numbers(void **state)
     s.choices.layout.fsdp = 8;
     s.choices.primitives.optimizer = OPTIMIZER_MUON;
     compute(4096);
-    budget_formula(&s.in, &budget.groups[0], ITEM_MOMENTS, text, sizeof text);
+    budget_formula(asked(&s.in), &budget.groups[0], ITEM_MOMENTS, text, sizeof text);
     assert_string_equal(text, "4 B x (8,030,261,248 dense / 8 + 0 expert / 1) + 4 B x "
                               "(1,050,939,392 dense / 8 + 0 expert / 1) of what AdamW updates, "
                               "padded");
-    budget_formula(&s.in, &budget.groups[0], ITEM_WORKSPACE, text, sizeof text);
+    budget_formula(asked(&s.in), &budget.groups[0], ITEM_WORKSPACE, text, sizeof text);
     assert_non_null(
         strstr(text, "Newton-Schulz on the largest matrix (m x n, m <= n) 184,549,376 B"));
 }

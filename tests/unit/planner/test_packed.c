@@ -9,11 +9,12 @@
 
 #include "base/layout/capability.h"
 #include "budget_sample.h"
-#include "planner/budget/parts.h"
-#include "planner/time/range.h"
-#include "planner/time/step_time.h"
+#include "planner/predict/parts.h"
+#include "planner/predict/range.h"
+#include "planner/predict/step_time.h"
 #include "tests/support/near.h"
 #include "tests/support/random.h"
+#include "tests/support/asked.h"
 
 #include <stdio.h>
 
@@ -220,7 +221,7 @@ static double attention(const char *text)
     sample_input(&s, 128);
     s.in.lengths = mix.distinct > 0 ? &mix : NULL;
     s.choices.primitives.packing = PACKING_ROW;
-    step_time_compute(&s.in, &time);
+    step_time_compute(asked(&s.in), &time);
     return time.item_seconds[TIME_ATTENTION];
 }
 
@@ -250,10 +251,10 @@ static struct budget plain, packed;
 static void pack_a_row(void)
 {
     parse("96,30");
-    budget_compute(sample_input(&s, 128), &plain);
+    budget_compute(asked(sample_input(&s, 128)), &plain);
     s.in.lengths = &mix;
     s.choices.primitives.packing = PACKING_ROW;
-    budget_compute(&s.in, &packed);
+    budget_compute(asked(&s.in), &packed);
 }
 
 /* A row has as many tokens whatever its pieces are. Its inputs are ids, targets and positions,
@@ -296,16 +297,16 @@ static void attention_works_piece_by_piece(void **state)
 /* 128 tokens are two chunks of 64 of the delta rule; of two pieces the first may end one more. */
 static void chunks_end_with_their_piece(void **state)
 {
-    struct residency_shape shape;
+    struct step_sizes sizes;
     (void)state;
     sample_init(&s);
     s.model.gdn = (struct gdn){ 2, 2, 16, 16, 4 };
     pack_a_row();
-    working_shape(&s.in, 0, &shape);
-    assert_int_equal(shape.rows[ROWS_DELTA_CHUNK], 3);
+    layer_sizes(&s.in, 0, &sizes);
+    assert_int_equal(sizes.rows[ROWS_DELTA_CHUNK], 3);
     s.in.lengths = NULL;
-    working_shape(&s.in, 0, &shape);
-    assert_int_equal(shape.rows[ROWS_DELTA_CHUNK], 2);
+    layer_sizes(&s.in, 0, &sizes);
+    assert_int_equal(sizes.rows[ROWS_DELTA_CHUNK], 2);
 }
 
 /* Rows of 100, and of two 50: 10,000 / 2 and 5,000 / 2 pairs of query and key, 3,750 on average. A
@@ -324,8 +325,8 @@ static void a_step_may_wait_for_the_fullest_rank(void **state)
     s.choices.primitives.packing = PACKING_ROW;
     sample_input(&s, 100);
     s.in.lengths = &mix;
-    step_time_compute(&s.in, &time);
-    step_time_range(&s.in, &time, &range);
+    step_time_compute(asked(&s.in), &time);
+    step_time_range(asked(&s.in), &time, &range);
     assert_near(range.slowest - time.seconds, time.item_seconds[TIME_ATTENTION] / 3, 1e-9, "s");
     /* two layers, 4.5 forwards, 4 x 64 FLOPs a pair */
     assert_near(time.item_seconds[TIME_ATTENTION], 2 * 4.5 * 4 * 64 * 3750 / 0.5e14, 1e-12, "s");
@@ -345,7 +346,7 @@ static void padding_is_no_throughput(void **state)
     s.choices.primitives.packing = PACKING_ROW;
     sample_input(&s, 128);
     s.in.lengths = &mix;
-    step_time_compute(&s.in, &time);
+    step_time_compute(asked(&s.in), &time);
     assert_near(time.tokens_per_second_per_gpu * time.seconds * 4, 5 * 121, 1e-9, "tokens");
 }
 

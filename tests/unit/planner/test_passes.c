@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "budget_sample.h"
-#include "planner/budget/parts.h"
+#include "planner/predict/parts.h"
 #include "tests/support/random.h"
 
 #include <stdlib.h>

@@ -8,7 +8,8 @@
 #include <cmocka.h>
 
 #include "budget_sample.h"
-#include "planner/budget/peaks.h"
+#include "planner/predict/peaks.h"
+#include "tests/support/asked.h"
 
 static struct sample s;
 
@@ -25,7 +26,7 @@ static void last_stage(int pp, bool predicts, unsigned frozen, struct rank_budge
     s.choices.primitives.recompute_layers = RECOMPUTE_ALL_LAYERS;
     s.choices.primitives.loss = LOSS_LINEAR_CE;
     s.choices.primitives.loss_tile_tokens = 256;
-    budget_compute(sample_input(&s, 256), &budget);
+    budget_compute(asked(sample_input(&s, 256)), &budget);
     *ret = budget.groups[budget.count - 1];
 }
 
@@ -83,7 +84,7 @@ static void saving(void **state)
     s.model.vocab = 10;
     s.model.mtp_layers = 1;
     s.model.mtp_trained = true;
-    assert_int_equal(save_buffer_bytes(sample_input(&s, 256), 0), 3 * 2 * 39232);
+    assert_int_equal(save_buffer_bytes(asked(sample_input(&s, 256)), 0), 3 * 2 * 39232);
 }
 
 int main(void)

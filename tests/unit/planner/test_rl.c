@@ -9,9 +9,10 @@
 
 #include "base/layout/legality.h"
 #include "budget_sample.h"
-#include "planner/budget/peaks.h"
-#include "planner/time/step_time.h"
+#include "planner/predict/peaks.h"
+#include "planner/predict/step_time.h"
 #include "tests/support/near.h"
+#include "tests/support/asked.h"
 
 static struct sample s;
 static struct budget budget;
@@ -31,7 +32,7 @@ static void two_ranks(unsigned rl)
     sample_init(&s);
     s.choices.layout.fsdp = s.choices.layout.e_fsdp = 2;
     s.choices.primitives.rl = rl;
-    budget_compute(sample_input(&s, 128), &budget);
+    budget_compute(asked(sample_input(&s, 128)), &budget);
 }
 
 static void the_reference_weighs_what_the_policy_does(void **state)
@@ -41,7 +42,7 @@ static void the_reference_weighs_what_the_policy_does(void **state)
     expect_max(ITEM_REFERENCE_WEIGHTS, UINT64_C(2) * 30976 + 64000 + 64256);
     assert_int_equal(budget.groups[0].host_bytes, 0);
     s.choices.primitives.reference_weights = REFERENCE_HOST;
-    budget_compute(&s.in, &budget);
+    budget_compute(asked(&s.in), &budget);
     expect_max(ITEM_REFERENCE_WEIGHTS, 0);
     assert_int_equal(budget.groups[0].host_bytes, 2 * 30976 + 64000 + 64256);
     two_ranks(RL_OLD | RL_ENTROPY);
@@ -49,7 +50,7 @@ static void the_reference_weighs_what_the_policy_does(void **state)
     /* adapters: the policy without them is the reference */
     two_ranks(RL_REFERENCE);
     s.choices.primitives.lora_rank = 4;
-    budget_compute(&s.in, &budget);
+    budget_compute(asked(&s.in), &budget);
     expect_max(ITEM_REFERENCE_WEIGHTS, 0);
 }
 
@@ -72,12 +73,12 @@ static void entropy_has_a_tile_of_its_own(void **state)
     two_ranks(RL_ENTROPY);
     expect_max(ITEM_LOSS_WORKING, UINT64_C(3) * 16384 + 512000 + 256000 + 512000);
     s.choices.primitives.vocab_strip = 100;
-    budget_compute(&s.in, &budget);
+    budget_compute(asked(&s.in), &budget);
     /* strips: fp32 and bf16 of 128 x 100, twice fp32; hidden gradient 128 x 64 fp32; lse */
     expect_max(ITEM_LOSS_WORKING, UINT64_C(3) * 16384 + 51200 + 25600 + 51200 + 32768 + 512);
     s.choices.primitives.vocab_strip = 0;
     s.choices.primitives.loss = LOSS_FULL;
-    budget_compute(&s.in, &budget);
+    budget_compute(asked(&s.in), &budget);
     expect_max(ITEM_LOGITS, 512000);
     expect_max(ITEM_LOSS_WORKING, UINT64_C(3) * 16384 + 256000 + 512000);
 }
@@ -85,7 +86,7 @@ static void entropy_has_a_tile_of_its_own(void **state)
 static uint64_t logprob_peak(void)
 {
     struct rank_peaks peaks;
-    budget_peaks(&s.in, &budget.groups[0], 0, &peaks);
+    budget_peaks(asked(&s.in), &budget.groups[0], 0, &peaks);
     return peaks.bytes[MOMENT_LOGPROB];
 }
 
@@ -117,7 +118,7 @@ static void a_layer_at_work(void **state)
     s.model.vocab = 10;
     s.choices.layout.fsdp = s.choices.layout.e_fsdp = 2;
     s.choices.primitives.rl = RL_OLD;
-    budget_compute(sample_input(&s, 128), &budget);
+    budget_compute(asked(sample_input(&s, 128)), &budget);
     uint64_t state_bytes = UINT64_C(2) * 30976 + 768 + 768 + UINT64_C(16) * (30848 + 320 + 384);
     /* first layer: the second one is ahead */
     assert_int_equal(logprob_peak(), state_bytes + 4096 + UINT64_C(4) * 512 + 16384 +
@@ -131,7 +132,7 @@ static void a_reference_on_the_host_passes_through(void **state)
     two_ranks(RL_OLD | RL_REFERENCE);
     uint64_t resident = logprob_peak();
     s.choices.primitives.reference_weights = REFERENCE_HOST;
-    budget_compute(&s.in, &budget);
+    budget_compute(asked(&s.in), &budget);
     assert_int_equal(resident - logprob_peak(), 190208 - 2 * 64256);
 }
 
@@ -150,20 +151,20 @@ static void seconds_of_the_passes(void **state)
                                     .host_link_bytes_per_second = 1e10 };
     double pass = (2 * (2.0 * 128 * 30720 + 4.0 * 128 * 64 * 64) + 2.0 * 128 * 64 * 1000) / 0.5e14;
     s.choices.layout.micro_batches = 3;
-    step_time_compute(sample_input(&s, 128), &time);
+    step_time_compute(asked(sample_input(&s, 128)), &time);
     double plain = time.seconds;
     assert_near(time.item_seconds[TIME_LOGPROBS], 0, 0, "s");
     s.choices.primitives.rl = RL_OLD;
-    step_time_compute(&s.in, &time);
+    step_time_compute(asked(&s.in), &time);
     assert_near(time.item_seconds[TIME_LOGPROBS], 3 * pass, 1e-12, "s");
     assert_near(time.seconds, plain + 3 * pass, 1e-12, "s");
     s.choices.primitives.rl = RL_OLD | RL_REFERENCE | RL_ENTROPY;
-    step_time_compute(&s.in, &time);
+    step_time_compute(asked(&s.in), &time);
     assert_near(time.item_seconds[TIME_LOGPROBS], 6 * pass, 1e-12, "s");
     /* 189,760 weights (one rank pads to 64: 64,064 is a multiple) of 2 B over 1e10 B/s, of which a
      * pass hides its own time */
     s.choices.primitives.reference_weights = REFERENCE_HOST;
-    step_time_compute(&s.in, &time);
+    step_time_compute(asked(&s.in), &time);
     assert_near(time.item_seconds[TIME_LOGPROBS], 6 * pass + 3 * (2 * 189760 / 1e10 - pass), 1e-12,
                 "s");
 }
@@ -177,16 +178,16 @@ static void a_budget_of_tokens_is_a_row(void **state)
     sample_init(&s);
     s.choices.layout.cp = 2;
     s.choices.primitives.context = CONTEXT_ALLGATHER_KV;
-    budget_compute(sample_input(&s, 128), &plain);
+    budget_compute(asked(sample_input(&s, 128)), &plain);
     s.choices.primitives.tokens_per_gpu = 64;
-    budget_compute(&s.in, &budget);
+    budget_compute(asked(&s.in), &budget);
     for (int i = 0; i < ITEM_COUNT; i++)
         if (i != ITEM_INPUTS)
             expect_max((enum item)i, plain.groups[0].item_max_bytes[i]);
     expect_max(ITEM_INPUTS, UINT64_C(3) * 64 * 4 + 256);
     /* twice the tokens: twice the ids and targets, whatever a sequence has */
     s.choices.primitives.tokens_per_gpu = 128;
-    budget_compute(&s.in, &budget);
+    budget_compute(asked(&s.in), &budget);
     expect_max(ITEM_INPUTS, UINT64_C(3) * 128 * 4 + 256);
     expect_max(ITEM_CHECKPOINTS, 2 * plain.groups[0].item_max_bytes[ITEM_CHECKPOINTS]);
 }

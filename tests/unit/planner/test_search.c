@@ -2,6 +2,7 @@
 #include "planner/search/search.h"
 #include "test_derive_fixture.h"
 #include "tests/support/near.h"
+#include "tests/support/asked.h"
 
 enum { POINTS = 4096 };
 
@@ -61,13 +62,13 @@ static void look(struct plain *plain, const struct choices *choices)
 
     if (!ask_is_legal(plain->ask, choices))
         return;
-    budget_worst(&in, &worst);
+    budget_worst(asked(&in), &worst);
     plain->looked++;
     if (worst.host_bytes > question_host_room(q))
         return;
     if (worst.peak_upper_bytes > plain->smallest && worst.peak_upper_bytes > plain->limit)
         return;
-    step_time_compute(&in, &time);
+    step_time_compute(asked(&in), &time);
     if (worst.peak_upper_bytes < plain->smallest)
         plain->smallest_seconds = 1e300;
     if (worst.peak_upper_bytes <= plain->smallest) {

@@ -7,8 +7,9 @@
 #include <cmocka.h>
 
 #include "budget_sample.h"
-#include "planner/time/step_time.h"
+#include "planner/predict/step_time.h"
 #include "tests/support/near.h"
+#include "tests/support/asked.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -30,7 +31,7 @@ static void machine(void)
 
 static void compute(uint64_t seq)
 {
-    step_time_compute(sample_input(&s, seq), &time_of);
+    step_time_compute(asked(sample_input(&s, seq)), &time_of);
 }
 
 /* H 64, Q 64, K 32, F 96, T 128, two layers: 64 x 128 + 64 x 64 + 3 x 64 x 96 = 30,720 MACs a token

@@ -10,8 +10,9 @@
 #include <cmocka.h>
 
 #include "budget_sample.h"
-#include "planner/time/step_time.h"
+#include "planner/predict/step_time.h"
 #include "tests/support/near.h"
+#include "tests/support/asked.h"
 
 #include <math.h>
 
@@ -41,10 +42,10 @@ static double item(enum time_item which)
 static double layer_item(enum time_item which, uint64_t seq)
 {
     s.model.layers = 3;
-    step_time_compute(sample_input(&s, seq), &time_of);
+    step_time_compute(asked(sample_input(&s, seq)), &time_of);
     double three = item(which);
     s.model.layers = 2;
-    step_time_compute(sample_input(&s, seq), &time_of);
+    step_time_compute(asked(sample_input(&s, seq)), &time_of);
     return three - item(which);
 }
 
@@ -350,7 +351,7 @@ static void predicting(void)
 
 static void compute(uint64_t seq)
 {
-    step_time_compute(sample_input(&s, seq), &time_of);
+    step_time_compute(asked(sample_input(&s, seq)), &time_of);
 }
 
 /* The last stage is the slowest: its layer of 30,720 weights, the prediction's, the join of 8,192,
@@ -467,7 +468,7 @@ static void passes_begin_with_a_gather(void **state)
         (void)sample_input(&s, 256);
         l->stage_layers[0] = 4;
         l->stage_layers[1] = 2;
-        step_time_compute(&s.in, &time_of);
+        step_time_compute(asked(&s.in), &time_of);
         assert_near(item(TIME_EXPOSED_GATHER), 4 * (l->vpp * 30976 * 8.0 + 256 * 6.0) * ring, 1e-9,
                     "s");
     }

@@ -12,8 +12,10 @@
 #include "base/file.h"
 #include "base/layout/trained.h"
 #include "budget_sample.h"
-#include "planner/time/cost.h"
+#include "planner/predict/layer_seconds.h"
+#include "planner/predict/parts.h"
 #include "tests/support/near.h"
+#include "tests/support/asked.h"
 
 #include <stdio.h>
 
@@ -29,18 +31,17 @@ static void layers_cost(struct pass *forward, struct pass *backward)
     for (int i = 0; i < m->layers; i++) {
         enum mixer mixer = (enum mixer)m->layer_mixer[i];
         enum ffn ffn = (enum ffn)m->layer_ffn[i];
-        struct residency_shape shape;
-        struct layer_shape layer;
-        struct walk w;
-        working_shape(&s.in, received, &shape);
-        working_shape_mixer(&s.in, mixer, &shape);
-        layer_shape_init(&s.in, &machine, &shape, received, &layer);
-        walk_begin(&w, &machine, forward);
-        mixer_forward(&w, &layer, mixer);
-        ffn_forward(&w, &layer, ffn, false);
-        walk_begin(&w, &machine, backward);
-        ffn_backward(&w, &layer, ffn);
-        mixer_backward(&w, &layer, mixer);
+        static struct step_layer layer;
+        struct step_kind kind;
+        struct step_sizes sizes;
+        struct layer_rates rates;
+        layer_kind(&s.in, mixer, ffn, &kind);
+        step_layer_init(&kind, &layer);
+        layer_sizes(&s.in, received, &sizes);
+        layer_sizes_mixer(&s.in, mixer, &sizes);
+        layer_rates_init(&s.in, &machine, &sizes, mixer, &rates);
+        layer_seconds_fold(&layer.forward, &rates, forward);
+        layer_seconds_fold(&layer.backward, &rates, backward);
     }
 }
 
@@ -130,7 +131,7 @@ static void check_counts(double tokens, double weights, const struct adapted *a)
     s.hardware.bf16_flops_per_second = 1e15;
     s.hardware.gemm_efficiency = s.hardware.memory_bytes_per_second = 1;
     s.choices.primitives.recompute = RECOMPUTE_NONE;
-    step_time_compute(&s.in, &time);
+    step_time_compute(asked(&s.in), &time);
     model_flops_per_token(&s.model, (uint64_t)tokens, 0, &plain);
     double attention = plain.model - plain.matmul, again = plain.hardware - plain.model;
     double rate = time.tokens_per_second_per_gpu;
