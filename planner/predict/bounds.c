@@ -1,5 +1,5 @@
-/* bounds.c - bounds from below for whole sets of layouts: the same lists folded for what all layouts
- * of the set have in common, and nothing counted that one of them may not have. */
+/* bounds.c - bounds from below for whole sets of layouts: the same lists folded for what all
+ * layouts of the set have in common, and nothing counted that one of them may not have. */
 #include "planner/predict/predictor.h"
 
 #include "planner/predict/shared.h"

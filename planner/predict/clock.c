@@ -53,14 +53,15 @@ void clock_multiply(struct clock *c, enum time_item item, double calls, double f
     clock_run_products(c, item, calls, product_seconds(c->machine, calls, flops, bytes));
 }
 
-void clock_product(struct clock *c, enum time_item item, double m, double n, double k, double c_bytes)
+void clock_product(struct clock *c, enum time_item item, double m, double n, double k,
+                   double c_bytes)
 {
     clock_multiply(c, item, 1, 2 * m * n * k, 2 * (m * k + n * k) + c_bytes * m * n);
 }
 
 /* Operands: rows of n and of k elements, bf16, and the weights. */
 void clock_experts(struct clock *c, double experts, double rows, double n, double k,
-                  double weight_bytes)
+                   double weight_bytes)
 {
     const struct machine *at = c->machine;
     double bytes = 2 * rows * (n + k) + weight_bytes * experts * n * k;
@@ -69,7 +70,7 @@ void clock_experts(struct clock *c, double experts, double rows, double n, doubl
         flop = over(flop, filled);
     run(c, TIME_EXPERTS, experts, at->product_launch,
         longest(experts * at->expert_call, 2 * rows * n * k * flop,
-               bytes * at->expert_operand_byte));
+                bytes * at->expert_operand_byte));
 }
 
 void clock_move(struct clock *c, enum time_item item, double calls, double bytes)

@@ -1,12 +1,13 @@
 /* clock.h - seconds of single operations, and of operations in a row: the host puts them on the
- * device's queue, the device works through it. Two clocks, so that what the host adds shows where it
- * does. */
+ * device's queue, the device works through it. Two clocks, so that what the host adds shows where
+ * it does. */
 #ifndef RANKFIT_PLANNER_PREDICT_CLOCK_H
 #define RANKFIT_PLANNER_PREDICT_CLOCK_H
 
 #include "planner/predict/step_time.h"
 
-/* What one unit of work takes on this machine for this model and sequence, taken once for a step. */
+/* What one unit of work takes on this machine for this model and sequence, taken once for a step.
+ */
 struct machine {
     double flop, expert_flop;                 /* seconds per FLOP of GEMMs */
     double attention_flop, attention_back;    /* of attention, forward and backward */

@@ -127,52 +127,52 @@ static void spans_init(struct fold *f, struct layer_bytes *ret)
     }
 }
 
-/* The largest sum over the points of the spans whose slots are in `slots`, and the first point of
- * it. */
-static uint64_t fullest(const struct fold *f, unsigned slots, int *ret_point)
-{
-    uint64_t change[POINTS_MAX + 1], sum = 0, most = 0;
-    memset(change, 0, ((size_t)f->points + 1) * sizeof *change);
-    for (int i = 0; i < f->count; i++)
-        if (slots >> f->spans[i].slot & 1u) {
-            change[f->spans[i].made] += f->spans[i].bytes;
-            change[f->spans[i].last + 1] -= f->spans[i].bytes;
-        }
-    *ret_point = 0;
-    for (int point = 0; point < f->points; point++) {
-        sum += change[point];
-        if (sum > most) {
-            most = sum;
-            *ret_point = point;
-        }
-    }
-    return most;
-}
-
 static uint64_t mark_overflow(uint64_t bytes)
 {
     return bytes < too_large ? bytes : UINT64_MAX;
 }
 
-static void live_at(const struct fold *f, int point, unsigned slots, uint64_t *ret)
+static void mark_all(uint64_t *slots)
 {
-    memset(ret, 0, SLOT_COUNT * sizeof *ret);
+    for (int i = 0; i < SLOT_COUNT; i++)
+        slots[i] = mark_overflow(slots[i]);
+}
+
+/* Of all points the first with the largest sum, with the output and without it, and each slot's own
+ * maximum. Sums are kept by slot from point to point: what begins is added, what has ended taken
+ * off. */
+static void sweep(const struct fold *f, struct layer_bytes *ret)
+{
+    uint64_t change[POINTS_MAX + 1][SLOT_COUNT], live[SLOT_COUNT] = { 0 };
+    memset(change, 0, ((size_t)f->points + 1) * sizeof *change);
     for (int i = 0; i < f->count; i++) {
         const struct span *span = &f->spans[i];
-        if (span->made <= point && point <= span->last && (slots >> span->slot & 1u))
-            ret[span->slot] += span->bytes;
+        change[span->made][span->slot] += span->bytes;
+        change[span->last + 1][span->slot] -= span->bytes;
     }
-    for (int i = 0; i < SLOT_COUNT; i++)
-        ret[i] = mark_overflow(ret[i]);
+    for (int point = 0; point < f->points; point++) {
+        uint64_t sum = 0;
+        for (int i = 0; i < SLOT_COUNT; i++) {
+            live[i] += change[point][i];
+            sum += live[i];
+            ret->max[i] = live[i] > ret->max[i] ? live[i] : ret->max[i];
+        }
+        if (sum > ret->peak) {
+            ret->peak = sum;
+            memcpy(ret->live, live, sizeof live);
+        }
+        if (sum - live[SLOT_OUTPUT] > ret->bare) {
+            ret->bare = sum - live[SLOT_OUTPUT];
+            memcpy(ret->bare_live, live, sizeof live);
+        }
+    }
+    ret->bare_live[SLOT_OUTPUT] = 0;
 }
 
 void layer_bytes_fold(const struct step_pass *pass, const struct step_sizes *sizes,
                       struct layer_bytes *ret)
 {
-    const unsigned all = (1u << SLOT_COUNT) - 1, bare = all & ~(1u << SLOT_OUTPUT);
     struct fold f;
-    int point;
-    unsigned present = 0;
     f.pass = pass;
     f.sizes = sizes;
     f.chunks = pass->points[ZONE_CHUNK] > 0 ? chunk_count(sizes) : 1;
@@ -184,14 +184,11 @@ void layer_bytes_fold(const struct step_pass *pass, const struct step_sizes *siz
     }
     memset(ret, 0, sizeof *ret);
     spans_init(&f, ret);
+    sweep(&f, ret);
     ret->kept = mark_overflow(ret->kept);
-    ret->peak = mark_overflow(fullest(&f, all, &point));
-    live_at(&f, point, all, ret->live);
-    ret->bare = mark_overflow(fullest(&f, bare, &point));
-    live_at(&f, point, bare, ret->bare_live);
-    for (int i = 0; i < f.count; i++)
-        present |= 1u << f.spans[i].slot;
-    for (int i = 0; i < SLOT_COUNT; i++)
-        if (present >> i & 1u)
-            ret->max[i] = mark_overflow(fullest(&f, 1u << i, &point));
+    ret->peak = mark_overflow(ret->peak);
+    ret->bare = mark_overflow(ret->bare);
+    mark_all(ret->live);
+    mark_all(ret->max);
+    mark_all(ret->bare_live);
 }

@@ -88,8 +88,7 @@ static void index_kernels(const struct budget_input *in, const struct machine *m
 /* Absorbed queries against chosen latents: 2 x heads x (2 latent + rope) per key; expanded: 2 x
  * (queries + values). */
 static void latent_kernels(const struct budget_input *in, const struct machine *machine,
-                           const struct step_sizes *s, enum mixer mixer,
-                           struct kernel_seconds *ret)
+                           const struct step_sizes *s, enum mixer mixer, struct kernel_seconds *ret)
 {
     const struct mla *mla = &in->model->mla;
     double absorbed = width_of(s, WIDTH_HEADS) * (2.0 * mla->kv_rank + mla->rope_dim);

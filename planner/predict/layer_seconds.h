@@ -18,11 +18,11 @@ struct layer_rates {
     const struct machine *machine;
     const struct step_sizes *sizes;
     struct kernel_seconds work[WORK_COUNT];
-    double link[LINK_COUNT];    /* LINK_RING and its backward: before anything hides them */
-    double experts;             /* local ones */
-    double gradient_bytes;      /* of one element of a weight's gradient */
-    unsigned trained, adapted;  /* bit i: enum component i */
-    double exchange_overlap;    /* share of the shorter of exchange and experts that chunks hide */
+    double link[LINK_COUNT];   /* LINK_RING and its backward: before anything hides them */
+    double experts;            /* local ones */
+    double gradient_bytes;     /* of one element of a weight's gradient */
+    unsigned trained, adapted; /* bit i: enum component i */
+    double exchange_overlap;   /* share of the shorter of exchange and experts that chunks hide */
 };
 void layer_rates_init(const struct budget_input *in, const struct machine *machine,
                       const struct step_sizes *sizes, enum mixer mixer, struct layer_rates *ret);

@@ -50,8 +50,8 @@ static double dispatch_seconds(const struct budget_input *in, const struct step_
     uint64_t sent = mul_sat(div_up(sizes->rows[ROWS_SENT], n), (uint64_t)l->etp);
     uint64_t received = div_up(sizes->rows[ROWS_RECV], n);
     struct ranks ranks = { l->ep * l->etp, 1 };
-    double bytes = 2.0 * (double)(received > sent ? received : sent) *
-                   (double)sizes->width[WIDTH_ROUTED];
+    double bytes =
+        2.0 * (double)(received > sent ? received : sent) * (double)sizes->width[WIDTH_ROUTED];
     return (double)n * rows_seconds(in, ranks, bytes);
 }
 

@@ -86,6 +86,7 @@ void predictor_choose(struct predictor *p, const struct choices *choices,
 {
     p->in.choices = choices;
     p->in.measured = measured;
+    memset(&p->current, 0, sizeof p->current);
 }
 
 const struct budget_input *predictor_input(const struct predictor *p)
@@ -107,7 +108,8 @@ int predict_once(const struct budget_input *in, struct rank_budget *ret_worst,
     return 0;
 }
 
-static struct layout_peaks with_doubt(const struct walk_result *point, const struct walk_result *high)
+static struct layout_peaks with_doubt(const struct walk_result *point,
+                                      const struct walk_result *high)
 {
     uint64_t upper = add_sat(high->peak, walk_doubt_bytes(high));
     return (struct layout_peaks){ point->peak, upper, high->host_bytes };
@@ -117,7 +119,9 @@ static struct layout_peaks with_doubt(const struct walk_result *point, const str
  * the larger one. */
 static struct layout_peaks stage_peaks(struct predictor *p, const struct stage *stage)
 {
-    struct walk_request request = { .predictor = p, .stage = stage->index, .group = -1, .rows = ROWS_HIGH };
+    struct walk_request request = {
+        .predictor = p, .stage = stage->index, .group = -1, .rows = ROWS_HIGH, .peak_only = true
+    };
     struct walk_result point, high;
     const uint64_t *rows = shared_body(p, -1)->rows;
     bool host = p->in.hardware->host;

@@ -32,7 +32,8 @@ int predict_once(const struct budget_input *in, struct rank_budget *ret_worst,
 struct layout_peaks {
     uint64_t peak_bytes, peak_upper_bytes, host_bytes;
 };
-void predictor_peaks(struct predictor *predictor, const struct choices *choices, struct layout_peaks *ret);
+void predictor_peaks(struct predictor *predictor, const struct choices *choices,
+                     struct layout_peaks *ret);
 
 /* A bound of peak_upper_bytes from below, whatever is gathered ahead: with all layers recomputed
  * one for any recompute, else one that falls with every further layer that is. */

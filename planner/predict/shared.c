@@ -89,6 +89,9 @@ struct body *shared_body(struct predictor *p, int group)
     const struct layout *l = &p->in.choices->layout;
     struct body_key key;
     bool known;
+    if (group == -1 && p->current.body)
+        return p->current.body;
+    p->current.body = NULL; /* the table may need its place */
     memset(&key, 0, sizeof key);
     key.tp = l->tp;
     key.cp = l->cp;
@@ -102,22 +105,9 @@ struct body *shared_body(struct predictor *p, int group)
     struct body *body = memo_find(&p->bodies, &key, &known);
     if (!known)
         body_init(p, group, body);
+    if (group == -1)
+        p->current.body = body;
     return body;
-}
-
-int kind_of_layer(const struct predictor *p, int layer)
-{
-    return p->classes.of[layer];
-}
-
-int kind_of_mixer(const struct predictor *p, int layer)
-{
-    return p->classes.count + p->classes.of[layer];
-}
-
-int kind_of_prediction(const struct predictor *p)
-{
-    return 2 * p->classes.count;
 }
 
 /* Mixer, feed-forward half and choices of a kind. */
@@ -174,15 +164,10 @@ static void kind_init(struct predictor *p, uint64_t received, int kind, struct k
         layer_bytes_fold(&layer->pass[mode], &sizes, &ret->mode[mode]);
 }
 
-const struct layer_bytes *shared_bytes(struct predictor *p, struct body *body, int rows, int kind,
-                                       enum step_mode mode)
+void body_learn(struct predictor *p, struct body *body, int rows, int kind)
 {
-    struct kind_bytes *bytes = &body->bytes[rows * body_kinds(p) + kind];
-    if (!body->known[rows][kind]) {
-        kind_init(p, body->rows[rows], kind, bytes);
-        body->known[rows][kind] = 1;
-    }
-    return &bytes->mode[mode];
+    kind_init(p, body->rows[rows], kind, &body->bytes[rows * body_kinds(p) + kind]);
+    body->known[rows][kind] = 1;
 }
 
 void measured_bytes(struct predictor *p, int kind, uint64_t received, const uint64_t *chunks,
@@ -265,6 +250,8 @@ const struct units *shared_units(struct predictor *p)
     const struct layout *l = &p->in.choices->layout;
     struct units_key key;
     bool known;
+    if (p->current.units)
+        return p->current.units;
     memset(&key, 0, sizeof key);
     key.tp = l->tp;
     key.ep = l->ep;
@@ -277,7 +264,7 @@ const struct units *shared_units(struct predictor *p)
     struct units *units = memo_find(&p->units, &key, &known);
     if (!known)
         units_init(p, units);
-    return units;
+    return p->current.units = units;
 }
 
 uint64_t shared_links(struct predictor *p)
@@ -287,6 +274,8 @@ uint64_t shared_links(struct predictor *p)
     bool known;
     const int degrees[] = { l->tp,  l->pp,   l->vpp,   l->cp,     l->ep,
                             l->etp, l->fsdp, l->d_rep, l->e_fsdp, l->e_rep };
+    if (p->current.links)
+        return p->current.links->bytes;
     memset(&key, 0, sizeof key);
     memcpy(key.degrees, degrees, sizeof degrees);
     memcpy(&key.primitives, &p->in.choices->primitives, sizeof key.primitives);
@@ -306,6 +295,7 @@ uint64_t shared_links(struct predictor *p)
     struct links *links = memo_find(&p->links, &key, &known);
     if (!known)
         links->bytes = communicator_bytes(&p->in);
+    p->current.links = links;
     return links->bytes;
 }
 
@@ -314,6 +304,8 @@ const struct loss_shared *shared_loss(struct predictor *p)
     const struct layout *l = &p->in.choices->layout;
     struct loss_key key;
     bool known;
+    if (p->current.loss)
+        return p->current.loss;
     memset(&key, 0, sizeof key);
     key.tp = l->tp;
     key.cp = l->cp;
@@ -321,6 +313,7 @@ const struct loss_shared *shared_loss(struct predictor *p)
     memcpy(&key.primitives, &p->in.choices->primitives, sizeof key.primitives);
     forget_layers_and_state(&key.primitives);
     struct loss_shared *loss = memo_find(&p->losses, &key, &known);
+    p->current.loss = loss;
     if (known)
         return loss;
     loss_bytes(&p->in, &loss->bytes);
@@ -333,11 +326,14 @@ const struct pipeline *shared_pipeline(struct predictor *p, enum detail detail)
 {
     struct pipeline_key key;
     bool known;
+    if (p->current.pipeline[detail])
+        return p->current.pipeline[detail];
+    memset(p->current.pipeline, 0, sizeof p->current.pipeline); /* the table may need its place */
     pipeline_key_init(p->in.choices, detail, &key);
     struct pipeline *pipeline = memo_find(&p->pipelines, &key, &known);
     if (!known)
         pipeline_init(&p->classes, pipeline);
-    return pipeline;
+    return p->current.pipeline[detail] = pipeline;
 }
 
 const struct unit_shared *stage_extra(const struct units *units, const struct stage *stage)

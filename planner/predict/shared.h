@@ -7,8 +7,8 @@
 #include "planner/predict/memo.h"
 #include "planner/predict/parts.h"
 #include "planner/predict/predictor.h"
-#include "planner/predict/stages.h"
 #include "planner/predict/stage_time.h"
+#include "planner/predict/stages.h"
 
 enum { ROWS_POINT, ROWS_HIGH, ROW_SETS };
 
@@ -83,8 +83,18 @@ struct structure {
     struct step_layer layer;
 };
 
+/* Parts of the layout being predicted that were looked up already; NULL: not yet. */
+struct current_parts {
+    struct body *body; /* of the fullest ranks */
+    const struct units *units;
+    const struct links *links;
+    const struct loss_shared *loss;
+    const struct pipeline *pipeline[DETAIL_COUNT];
+};
+
 struct predictor {
     struct budget_input in; /* choices: those being predicted */
+    struct current_parts current;
     struct machine machine;
     struct layer_classes classes;
     struct memo bodies, units, links, losses, pipelines, structures;
@@ -101,11 +111,26 @@ size_t body_size(const struct predictor *p);
 /* group: the expert-parallel coordinate whose rows are received; -1: the fullest's. */
 struct body *shared_body(struct predictor *p, int group);
 /* Which kind of a body: a layer of the model, its mixer alone, a trained MTP layer. */
-int kind_of_layer(const struct predictor *p, int layer);
-int kind_of_mixer(const struct predictor *p, int layer);
-int kind_of_prediction(const struct predictor *p);
-const struct layer_bytes *shared_bytes(struct predictor *p, struct body *body, int rows, int kind,
-                                       enum step_mode mode);
+static inline int kind_of_layer(const struct predictor *p, int layer)
+{
+    return p->classes.of[layer];
+}
+static inline int kind_of_mixer(const struct predictor *p, int layer)
+{
+    return p->classes.count + p->classes.of[layer];
+}
+static inline int kind_of_prediction(const struct predictor *p)
+{
+    return 2 * p->classes.count;
+}
+void body_learn(struct predictor *p, struct body *body, int rows, int kind);
+static inline const struct layer_bytes *shared_bytes(struct predictor *p, struct body *body,
+                                                     int rows, int kind, enum step_mode mode)
+{
+    if (!body->known[rows][kind])
+        body_learn(p, body, rows, kind);
+    return &body->bytes[rows * body_kinds(p) + kind].mode[mode];
+}
 /* The same, of rows received in one layer and, unless NULL, in each of its chunks. */
 void measured_bytes(struct predictor *p, int kind, uint64_t received, const uint64_t *chunks,
                     enum step_mode mode, struct layer_bytes *ret);
@@ -122,7 +147,8 @@ const struct pipeline *shared_pipeline(struct predictor *p, enum detail detail);
 
 /* The stage of that index. */
 const struct stage *stage_at(struct predictor *p, int index);
-/* What Muon needs at the end of the step for a stage's matrices; nothing under another optimizer. */
+/* What Muon needs at the end of the step for a stage's matrices; nothing under another optimizer.
+ */
 struct muon_bytes stage_muon_bytes(const struct predictor *p, const struct units *units,
                                    const struct stage *stage);
 /* The most weights of any unit that a forward of the stage passes. */

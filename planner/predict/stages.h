@@ -1,6 +1,6 @@
 /* stages.h - the stages of a pipeline, their layers counted by class, and those layers of each at
- * which a peak can fall. Layers that look alike together with their neighbours differ in nothing but
- * what was saved before them, which grows from layer to layer: only the last of them can be the
+ * which a peak can fall. Layers that look alike together with their neighbours differ in nothing
+ * but what was saved before them, which grows from layer to layer: only the last of them can be the
  * fullest, forward and backward. */
 #ifndef RANKFIT_PLANNER_PREDICT_STAGES_H
 #define RANKFIT_PLANNER_PREDICT_STAGES_H
@@ -42,7 +42,7 @@ struct stage {
 
 /* Which stages and layers are listed. Of stages alike but in their place the first holds the most
  * micro-batches, and all take the same time: worst alone lists it for them. */
-enum detail { DETAIL_WORST, DETAIL_STAGES, DETAIL_LAYERS };
+enum detail { DETAIL_WORST, DETAIL_STAGES, DETAIL_LAYERS, DETAIL_COUNT };
 
 struct pipeline_key {
     int pp, vpp, around, recompute_layers;
@@ -59,8 +59,8 @@ struct pipeline {
 size_t pipeline_size(int layers);
 
 /* around: units looked ahead of the current one. recompute_layers: first N of each stage, 0: none,
- * RECOMPUTE_ALL_LAYERS: all. Where checkpoints leave the device what is there does not grow, and all
- * layers are listed. */
+ * RECOMPUTE_ALL_LAYERS: all. Where checkpoints leave the device what is there does not grow, and
+ * all layers are listed. */
 void pipeline_key_init(const struct choices *choices, enum detail detail, struct pipeline_key *ret);
 void pipeline_init(const struct layer_classes *classes, struct pipeline *ret);
 

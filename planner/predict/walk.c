@@ -16,49 +16,64 @@ struct walk {
     const struct units *units;
     const struct stage *stage;
     struct in_flight flight;
-    bool alone; /* a forward without a backward */
+    bool alone;      /* a forward without a backward */
+    bool predicts;   /* trained MTP layers run */
+    bool saves;      /* some layer saves more than its input */
+    int head_use;    /* the use of the head, behind those of a forward */
+    int last_use[2]; /* past the last use of a pass that has a single run: forward, backward */
     uint64_t now[ITEM_COUNT], more[ITEM_COUNT];
-    uint64_t steady;       /* sum of the items that do not change from layer to layer */
-    uint64_t saved_before; /* bytes saved by the layers of the run before the current one */
-    uint64_t pending;      /* two streams: gradient buffers of the unit before */
-    uint64_t host_state;   /* optimizer state on the host */
-    int order, peak_order; /* of the current pass in the step, and of that with the peak */
+    uint64_t fixed;              /* sum of the items that never change */
+    uint64_t steady;             /* and of those that do not change from layer to layer */
+    bool maxima;                 /* each item's own is wanted */
+    uint64_t saved_before;       /* bytes saved by the layers of the run before the current one */
+    uint64_t pending;            /* two streams: gradient buffers of the unit before */
+    uint64_t host_state;         /* optimizer state on the host */
+    int order, peak_order;       /* of the current pass in the step, and of that with the peak */
     const struct beside *beside; /* the other passes in flight */
     struct layer_bytes measured; /* of the layer asked for last, where rows are measured */
 };
 
-/* Items that change from layer to layer are neighbours; the others are summed when they change. */
+/* Items that change from layer to layer are neighbours; some others change in a step, and are
+ * summed when they do. */
 enum { FIRST_MOVING = ITEM_CHECKPOINTS, LAST_MOVING = ITEM_GATHERED_GRADIENTS };
-
-static bool is_moving(int item)
-{
-    return item >= FIRST_MOVING && item <= LAST_MOVING;
-}
+static const enum item changing[] = { ITEM_INPUTS, ITEM_LOGITS, ITEM_LOSS_WORKING, ITEM_WORKSPACE };
+enum { CHANGING = sizeof changing / sizeof *changing };
 
 static void raise_to(uint64_t *max, uint64_t bytes)
 {
     *max = bytes > *max ? bytes : *max;
 }
 
-/* To be called when an item changed that is not moving from layer to layer. */
+/* To be called when one of the changing items did. */
 static void settle(struct walk *w)
 {
-    w->steady = 0;
-    for (int i = 0; i < ITEM_COUNT; i++) {
-        if (is_moving(i))
-            continue;
-        w->steady = add_sat(w->steady, w->now[i]);
-        raise_to(&w->ret->max[i], w->now[i]);
+    w->steady = w->fixed;
+    for (int i = 0; i < CHANGING; i++) {
+        w->steady = add_sat(w->steady, w->now[changing[i]]);
+        raise_to(&w->ret->max[changing[i]], w->now[changing[i]]);
     }
+}
+
+/* To be called once, when all items are there that never change. */
+static void fix(struct walk *w)
+{
+    for (int i = 0; i < ITEM_COUNT; i++)
+        if (i < FIRST_MOVING || i > LAST_MOVING) {
+            w->fixed = add_sat(w->fixed, w->now[i]);
+            w->ret->max[i] = w->now[i];
+        }
+    for (int i = 0; i < CHANGING && w->fixed != UINT64_MAX; i++)
+        w->fixed -= w->now[changing[i]];
+    settle(w);
 }
 
 static uint64_t sum_now(struct walk *w)
 {
     uint64_t total = w->steady;
-    for (int i = FIRST_MOVING; i <= LAST_MOVING; i++) {
+    for (int i = FIRST_MOVING; i <= LAST_MOVING; i++)
         total = add_sat(total, w->now[i]);
+    for (int i = FIRST_MOVING; w->maxima && i <= LAST_MOVING; i++)
         raise_to(&w->ret->max[i], add_sat(w->now[i], w->more[i]));
-    }
     return total;
 }
 
@@ -96,10 +111,10 @@ static void observe_layer(struct walk *w, const struct phase *phase,
     bool bare = output == ITEM_COUNT;
     const uint64_t *live = bare ? layer->bare_live : layer->live;
     uint64_t total = add_sat(sum_now(w), bare ? layer->bare : layer->peak);
-    for (int slot = 0; slot < SLOT_OUTPUT; slot++)
+    for (int slot = 0; w->maxima && slot < SLOT_OUTPUT; slot++)
         if (layer->max[slot] > 0)
             raise_alone(w, layer_slot_items[slot], layer->max[slot]);
-    if (!bare)
+    if (!bare && w->maxima)
         raise_alone(w, output, layer->max[SLOT_OUTPUT]);
     if (!is_peak(w, phase, total))
         return;
@@ -110,14 +125,20 @@ static void observe_layer(struct walk *w, const struct phase *phase,
     }
 }
 
-static const struct layer_bytes *layer_bytes(struct walk *w, int layer, enum step_mode mode)
+static const struct layer_bytes *layer_measured(struct walk *w, int layer, enum step_mode mode)
 {
     const struct measured_layers *m = w->request->measured;
     int kind = kind_of_layer(w->p, w->stage->first + layer);
-    if (!m)
-        return shared_bytes(w->p, w->body, w->request->rows, kind, mode);
     measured_bytes(w->p, kind, m->rows[layer], m->chunks[layer], mode, &w->measured);
     return &w->measured;
+}
+
+static inline const struct layer_bytes *layer_bytes(struct walk *w, int layer, enum step_mode mode)
+{
+    if (w->request->measured)
+        return layer_measured(w, layer, mode);
+    int kind = kind_of_layer(w->p, w->stage->first + layer);
+    return shared_bytes(w->p, w->body, w->request->rows, kind, mode);
 }
 
 static bool is_recomputed(const struct walk *w, int layer)
@@ -135,11 +156,6 @@ static enum step_mode forward_mode(const struct walk *w, int layer)
 static const struct unit_shared *layer_unit_of(const struct walk *w, int layer)
 {
     return &w->units->layer[w->p->classes.of[w->stage->first + layer]];
-}
-
-static bool predicts(const struct walk *w)
-{
-    return w->stage->has_head && model_predicts(w->in->model) && !w->alone;
 }
 
 static bool has_tied_copy(const struct walk *w)
@@ -166,7 +182,7 @@ static uint64_t use_bytes(const struct walk *w, int use)
     if (use < s->layers)
         return layer_unit_of(w, use)->gathered;
     use -= s->layers;
-    if (predicts(w) && use-- == 0)
+    if (w->predicts && use-- == 0)
         return predicted_gathered(w);
     if (s->has_head && use-- == 0)
         return head_gathered(w);
@@ -178,14 +194,9 @@ static int use_of_layer(const struct walk *w, int layer)
     return w->stage->has_embedding + layer;
 }
 
-static int use_of_head(const struct walk *w)
-{
-    return w->stage->has_embedding + w->stage->layers + predicts(w);
-}
-
 static int use_of_backward(const struct walk *w, int layer)
 {
-    return use_of_head(w) + w->stage->has_head + w->stage->layers - 1 - layer;
+    return w->head_use + w->stage->has_head + w->stage->layers - 1 - layer;
 }
 
 /* While a use is current its own gather and those of the next `prefetch_units` are alive, as far as
@@ -193,11 +204,14 @@ static int use_of_backward(const struct walk *w, int layer)
 static uint64_t window(const struct walk *w, int use)
 {
     const struct stage *s = w->stage;
-    int end = pass_end(&w->in->choices->layout, s->layers, s->has_embedding,
-                       s->has_head + predicts(w), use);
-    int last = use + w->in->choices->primitives.prefetch_units, all = use_of_head(w) + s->has_head;
+    int end = w->last_use[use >= s->has_embedding + s->layers];
+    int last = use + w->in->choices->primitives.prefetch_units;
     uint64_t bytes = 0;
-    end = w->alone && end > all ? all : end;
+    if (s->run < s->layers)
+        end = pass_end(&w->in->choices->layout, s->layers, s->has_embedding,
+                       s->has_head + w->predicts, use);
+    if (w->alone && end > w->head_use + s->has_head)
+        end = w->head_use + s->has_head;
     for (int i = use; i < end && i <= last; i++)
         bytes = add_sat(bytes, use_bytes(w, i));
     return bytes;
@@ -229,8 +243,7 @@ static uint64_t saved_by_class(struct predictor *p, struct body *body, int rows,
     uint64_t bytes = 0;
     for (int c = 0; c < p->classes.count; c++)
         if (counts[c])
-            bytes = add_sat(bytes,
-                            mul_sat(counts[c], shared_bytes(p, body, rows, c, mode)->kept));
+            bytes = add_sat(bytes, mul_sat(counts[c], shared_bytes(p, body, rows, c, mode)->kept));
     return bytes;
 }
 
@@ -241,12 +254,6 @@ uint64_t layers_saved(struct predictor *p, struct body *body, int rows,
     if (!p->in.choices->primitives.keep_attention)
         return kept;
     return add_sat(kept, saved_by_class(p, body, rows, layers->again, MODE_FORWARD));
-}
-
-/* Whether any layer of the stage saves more than its input. */
-static bool saves_any(const struct walk *w)
-{
-    return w->flight.recomputed < w->stage->layers || w->in->choices->primitives.keep_attention;
 }
 
 /* Of layers [from, end) of the stage, whose counts by class are `layers`. */
@@ -273,6 +280,8 @@ static uint64_t run_saved(struct walk *w, int run)
 
 static uint64_t saved_before(struct walk *w, const struct spot *spot)
 {
+    if (!w->saves)
+        return 0;
     return saved_bytes(w, spot->layer - spot->layer % w->stage->run, spot->layer, &spot->before);
 }
 
@@ -284,7 +293,7 @@ static void passes_init(struct walk *w)
     bool any = w->flight.micro_batches > 1 || runs > 1;
     for (int i = 0; i < runs; i++) {
         int from = i * w->stage->run;
-        of[i].saved = any && saves_any(w) ? run_saved(w, i) : 0;
+        of[i].saved = any && w->saves ? run_saved(w, i) : 0;
         of[i].extras = any ? extras_bytes(w->in, &w->flight, from, run_end(w, i) - from) : 0;
     }
     beside_init(w->in, w->stage->index, &w->flight, of, 0, w->p->passes);
@@ -397,8 +406,8 @@ static void reduce_unit(struct walk *w, const struct phase *phase, const struct 
         return;
     w->pending = pending_of(w, g);
     w->now[ITEM_GATHERED_GRADIENTS] = w->in->choices->primitives.comm_streams > 1 ? w->pending
-                                      : first > second                           ? first
-                                                                                 : second;
+                                      : first > second                            ? first
+                                                                                  : second;
     observe(w, phase);
     w->now[ITEM_GATHERED_GRADIENTS] = w->pending;
 }
@@ -438,9 +447,9 @@ static void predictions(struct walk *w)
     predicted_init(w->in, &shared_loss(w->p)->bytes, &g, &all);
     enum step_mode mode = all.saves ? MODE_FORWARD_SAVED : MODE_FORWARD;
     uint64_t kept = predicted_bytes(w, mode)->kept;
-    uint64_t inputs, head = window(w, use_of_head(w)), saved = w->now[ITEM_LAYER_SAVED];
-    const uint64_t gathered[] = { window(w, use_of_head(w) - 1),
-                                  add_sat(head, predicted_gathered(w)), head };
+    uint64_t inputs, head = window(w, w->head_use), saved = w->now[ITEM_LAYER_SAVED];
+    const uint64_t gathered[] = { window(w, w->head_use - 1), add_sat(head, predicted_gathered(w)),
+                                  head };
     set_checkpoints(w, w->stage->layers - 1, true);
     inputs = w->now[ITEM_CHECKPOINTS];
     for (int i = 0; i < all.count; i++) {
@@ -463,7 +472,7 @@ static void loss(struct walk *w)
     const struct loss_bytes *l = &shared_loss(w->p)->bytes;
     struct phase phase = { PHASE_LOSS, s->index, w->beside->micro_batch, -1 };
     struct unit_gradient g = head_gradient(w);
-    w->now[ITEM_GATHERED_WEIGHTS] = window(w, use_of_head(w));
+    w->now[ITEM_GATHERED_WEIGHTS] = window(w, w->head_use);
     set_checkpoints(w, s->layers - 1, true);
     open_gradient(w, &g);
     w->now[ITEM_LOGITS] = l->logits;
@@ -490,9 +499,8 @@ static void backward_layer(struct walk *w, const struct spot *spot)
     enter_run(w, layer, WAY_BACKWARD);
     struct phase phase = { PHASE_BACKWARD, s->index, w->beside->micro_batch, s->first + layer };
     if (layer < s->layers - 1)
-        w->pending = (layer + 1) % s->run == 0
-                         ? 0
-                         : pending_of(w, &layer_unit_of(w, layer + 1)->gradient);
+        w->pending =
+            (layer + 1) % s->run == 0 ? 0 : pending_of(w, &layer_unit_of(w, layer + 1)->gradient);
     w->now[ITEM_GATHERED_WEIGHTS] = window(w, use_of_backward(w, layer));
     open_gradient(w, &unit->gradient);
     set_checkpoints(w, layer, true);
@@ -545,7 +553,7 @@ static uint64_t receive_bytes(const struct walk *w)
     for (int c = 0; c < w->p->classes.count; c++)
         if (w->stage->classes[c])
             raise_to(&largest, w->units->layer[c].receive);
-    if (w->stage->has_embedding || has_tied_copy(w) || predicts(w))
+    if (w->stage->has_embedding || has_tied_copy(w) || w->predicts)
         raise_to(&largest, w->units->embedding.receive);
     if (w->stage->has_head)
         raise_to(&largest, w->units->head.receive);
@@ -580,7 +588,22 @@ static const struct stage *stage_of(const struct walk_request *request)
     return &pipeline->stages[0];
 }
 
-static void walk_init(struct walk *w, const struct walk_request *request, struct walk_result *ret)
+/* What is known of a pass before it begins. */
+static void uses_init(struct walk *w)
+{
+    const struct stage *s = w->stage;
+    const struct primitives *p = &w->in->choices->primitives;
+    int turn = s->has_embedding + s->layers, heads;
+    w->predicts = s->has_head && model_predicts(w->in->model) && !w->alone;
+    w->saves = w->flight.recomputed < s->layers || p->keep_attention;
+    w->head_use = turn + w->predicts;
+    heads = s->has_head + w->predicts;
+    w->last_use[1] = turn + heads + s->layers;
+    w->last_use[0] = heads > 0 ? w->last_use[1] : turn;
+}
+
+static void walk_init(struct walk *w, const struct walk_request *request, struct walk_result *ret,
+                      bool alone)
 {
     struct predictor *p = request->predictor;
     memset(w, 0, offsetof(struct walk, measured));
@@ -589,16 +612,19 @@ static void walk_init(struct walk *w, const struct walk_request *request, struct
     w->in = &p->in;
     w->request = request;
     w->ret = ret;
+    w->alone = alone;
     w->body = shared_body(p, request->group);
     w->units = shared_units(p);
     w->stage = stage_of(request);
     w->flight.checkpoint = w->body->checkpoint;
     w->flight.inputs = w->body->inputs;
     in_flight_counts(w->in, w->stage->index, w->stage->layers, &w->flight);
+    uses_init(w);
     w->host_state = stage_items(p, w->stage, w->units, w->now);
     w->now[ITEM_COMMUNICATORS] = shared_links(p);
     w->now[ITEM_PIPELINE_BUFFERS] = pipeline_bytes(w->in, w->stage->index);
     w->order = w->peak_order = INT_MIN;
+    w->maxima = !request->peak_only;
 }
 
 uint64_t walk_doubt_bytes(const struct walk_result *result)
@@ -611,20 +637,19 @@ uint64_t walk_doubt_bytes(const struct walk_result *result)
 }
 
 /* Phases of the last micro-batch of the warm-up (forward) and the first to return (backward): the
- * stage holds the most then. Interleaved, of that pass of each run during which the others in flight
- * hold the most. */
+ * stage holds the most then. Interleaved, of that pass of each run during which the others in
+ * flight hold the most. */
 void walk_stage(const struct walk_request *request, struct walk_result *ret)
 {
     struct walk w;
-    walk_init(&w, request, ret);
+    walk_init(&w, request, ret, false);
     struct phase start = { PHASE_START, w.stage->index, 0, -1 };
-    settle(&w);
+    fix(&w);
     observe(&w, &start);
     passes_init(&w);
-    raise_to(&ret->max[ITEM_INPUTS],
-             mul_sat((uint64_t)w.flight.micro_batches, w.flight.inputs));
+    raise_to(&ret->max[ITEM_INPUTS], mul_sat((uint64_t)w.flight.micro_batches, w.flight.inputs));
     forward(&w);
-    if (predicts(&w))
+    if (w.predicts)
         predictions(&w);
     if (w.stage->has_head)
         loss(&w);
@@ -658,7 +683,7 @@ static void alone_head(struct walk *w)
     struct phase phase = { PHASE_LOSS, w->stage->index, 0, -1 };
     struct loss_bytes loss;
     logprob_bytes(w->in, &loss);
-    w->now[ITEM_GATHERED_WEIGHTS] = window(w, use_of_head(w));
+    w->now[ITEM_GATHERED_WEIGHTS] = window(w, w->head_use);
     w->now[ITEM_CHECKPOINTS] = 0;
     w->now[ITEM_LOSS_WORKING] = loss.normed;
     settle(w);
@@ -671,18 +696,19 @@ static void alone_head(struct walk *w)
 
 void walk_forward_alone(const struct walk_request *request, struct walk_result *ret)
 {
-    const struct choices *whole = request->predictor->in.choices;
+    struct predictor *p = request->predictor;
+    const struct choices *whole = p->in.choices;
+    const struct measured_rank *measured = p->in.measured;
     struct choices choices = *whole;
     struct walk w;
     choices.primitives.keep_attention = 0; /* no backward will want it */
-    request->predictor->in.choices = &choices;
-    walk_init(&w, request, ret);
-    w.alone = true;
+    predictor_choose(p, &choices, measured);
+    walk_init(&w, request, ret, true);
     uint64_t weights = stage_largest_weights(w.p, w.units, w.stage);
     w.now[ITEM_INPUTS] = w.flight.inputs;
     w.now[ITEM_REFERENCE_WEIGHTS] =
         add_sat(w.now[ITEM_REFERENCE_WEIGHTS], reference_slots_bytes(w.in, weights));
-    settle(&w);
+    fix(&w);
     w.now[ITEM_CHECKPOINTS] = w.flight.checkpoint;
     if (w.stage->has_embedding) {
         struct phase phase = { PHASE_FORWARD, w.stage->index, 0, -1 };
@@ -692,5 +718,5 @@ void walk_forward_alone(const struct walk_request *request, struct walk_result *
     alone_layers(&w);
     if (w.stage->has_head)
         alone_head(&w);
-    request->predictor->in.choices = whole;
+    predictor_choose(p, whole, measured);
 }

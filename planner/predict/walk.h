@@ -32,6 +32,7 @@ struct walk_request {
     enum detail detail; /* with which the stages were listed, where no layers are asked for */
     int group;          /* expert-parallel coordinate whose rows are received; -1: the fullest's */
     int rows;           /* ROWS_POINT or ROWS_HIGH */
+    bool peak_only;     /* without the items' own maxima */
     const struct measured_layers *measured; /* NULL: the profile */
     const struct walk_sink *sink;           /* NULL: nobody listens */
 };

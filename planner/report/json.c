@@ -151,8 +151,7 @@ static json_t *candidates_json(const struct answer *answer)
 {
     json_t *ret = json_array();
     for (int i = 0; i < answer->candidate_count; i++)
-        json_array_append_new(ret,
-                              report_candidate_json(&answer->candidates[i]));
+        json_array_append_new(ret, report_candidate_json(&answer->candidates[i]));
     return ret;
 }
 

@@ -4,8 +4,8 @@
 #define RANKFIT_PLANNER_REPORT_PREDICTION_H
 
 #include "base/plan/plan.h"
-#include "planner/predict/peaks.h"
 #include "planner/derive/derive.h"
+#include "planner/predict/peaks.h"
 #include "planner/predict/predictor.h"
 #include "planner/predict/range.h"
 
@@ -14,7 +14,7 @@ enum { BINDING_TEXT = 400 };
 struct prediction {
     struct plan plan;
     struct model_sizes sizes;
-    struct budget_input input; /* refers to plan and sizes above */
+    struct budget_input input;   /* refers to plan and sizes above */
     struct predictor *predictor; /* told to look at the plan's layout */
     struct budget budget;
     struct step_time time;

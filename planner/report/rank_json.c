@@ -2,8 +2,8 @@
 
 #include "base/checked.h"
 #include "base/item.h"
-#include "planner/report/json.h"
 #include "planner/predict/range.h"
+#include "planner/report/json.h"
 
 #include <stdlib.h>
 #include <string.h>

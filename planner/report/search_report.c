@@ -201,8 +201,7 @@ json_t *report_search_json(const struct search_report *report)
     json_object_set_new(ret, "fewer", fewer_json(report));
     json_object_set_new(ret, "best", r->any ? report_candidate_json(&r->best) : json_null());
     json_object_set_new(ret, "derived",
-                        report->derived ? report_candidate_json(report->derived)
-                                        : json_null());
+                        report->derived ? report_candidate_json(report->derived) : json_null());
     json_object_set_new(ret, "training", training_json(report));
     if (r->any)
         json_object_set_new(ret, "assumptions", report_assumptions_json(report->prediction));

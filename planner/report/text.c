@@ -4,9 +4,9 @@
 #include "base/layout/trained.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "planner/predict/range.h"
 #include "planner/report/table.h"
 #include "planner/report/workload.h"
-#include "planner/predict/range.h"
 
 #include <math.h>
 #include <string.h>

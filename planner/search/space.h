@@ -149,7 +149,8 @@ bool space_try(struct space *space, const struct degrees *degrees, const struct 
 struct budget_input space_budget_input(const struct space *space, const struct choices *choices);
 enum verdict space_verdict(const struct space *space, const struct rank_budget *worst);
 /* The worst rank's peaks alone; by the predictor where there is one. */
-void space_peaks(const struct space *space, const struct choices *choices, struct layout_peaks *ret);
+void space_peaks(const struct space *space, const struct choices *choices,
+                 struct layout_peaks *ret);
 /* worst and verdict; takes the largest tiles of the loss that leave the peak where it is. */
 void space_judge(struct space *space, struct candidate *candidate);
 /* The same, and the time, of what only its peaks, verdict and seconds are wanted; by the predictor

@@ -89,8 +89,7 @@ static enum step_fate fate_of(const struct builder *b, int number)
 static bool is_kept(const struct builder *b, int number)
 {
     enum step_fate fate = fate_of(b, number);
-    return fate == FATE_CARRIED ||
-           (fate == FATE_ATTENDED && (b->kind->when & WHEN_KEEP_ATTENTION));
+    return fate == FATE_CARRIED || (fate == FATE_ATTENDED && (b->kind->when & WHEN_KEEP_ATTENTION));
 }
 
 static void add_half(const struct builder *b, int half, bool backward, struct sequence *ret)
@@ -403,7 +402,8 @@ static void add_life(const struct builder *b, enum step_mode mode, int number,
         ret_life->made = (struct step_place){ 0 };
     if (kept && !is_backward(mode)) /* to the end of the pass */
         ret_life->last = (struct step_place){
-            .zone = ZONE_AFTER, .point = (uint8_t)(points[ZONE_AFTER] > 0 ? points[ZONE_AFTER] - 1 : 0)
+            .zone = ZONE_AFTER,
+            .point = (uint8_t)(points[ZONE_AFTER] > 0 ? points[ZONE_AFTER] - 1 : 0)
         };
 }
 

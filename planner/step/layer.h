@@ -19,7 +19,7 @@ enum step_mode {
 struct step_kind {
     const struct step_list *mixer, *ffn;
     enum step_schedule schedule;
-    int delay;                 /* chunks that weight gradients wait */
+    int delay; /* chunks that weight gradients wait */
     uint32_t when;
     unsigned trained, adapted; /* bit i: enum component i */
 };

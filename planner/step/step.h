@@ -15,18 +15,18 @@
 
 /* Conditions under which an operation, or its place in an order, exists. */
 enum step_condition {
-    WHEN_TP = 1 << 0,          /* tensor parallelism, sequence parallelism between its regions */
-    WHEN_GATE = 1 << 1,        /* attention with an output gate */
-    WHEN_BIAS = 1 << 2,        /* biases of queries, keys and values */
-    WHEN_EXCHANGE = 1 << 3,    /* routed rows travel between ranks */
-    WHEN_SHARED = 1 << 4,      /* a shared expert */
-    WHEN_SHARED_GATE = 1 << 5, /* ... with a scalar gate */
-    WHEN_LATENT = 1 << 6,      /* routed experts that work at a latent width */
-    WHEN_GATHER_KV = 1 << 7,   /* keys and values of the context group are gathered */
-    WHEN_CONTEXT = 1 << 8,     /* a context group of more than one rank */
-    WHEN_ORDERED = 1 << 9,     /* attention's backward in blocks whose sums have one order */
-    WHEN_DELAY = 1 << 10,      /* weight gradients of a chunk wait for later chunks */
-    WHEN_INDEXER = 1 << 11,    /* the layer's own indexer chooses keys */
+    WHEN_TP = 1 << 0,             /* tensor parallelism, sequence parallelism between its regions */
+    WHEN_GATE = 1 << 1,           /* attention with an output gate */
+    WHEN_BIAS = 1 << 2,           /* biases of queries, keys and values */
+    WHEN_EXCHANGE = 1 << 3,       /* routed rows travel between ranks */
+    WHEN_SHARED = 1 << 4,         /* a shared expert */
+    WHEN_SHARED_GATE = 1 << 5,    /* ... with a scalar gate */
+    WHEN_LATENT = 1 << 6,         /* routed experts that work at a latent width */
+    WHEN_GATHER_KV = 1 << 7,      /* keys and values of the context group are gathered */
+    WHEN_CONTEXT = 1 << 8,        /* a context group of more than one rank */
+    WHEN_ORDERED = 1 << 9,        /* attention's backward in blocks whose sums have one order */
+    WHEN_DELAY = 1 << 10,         /* weight gradients of a chunk wait for later chunks */
+    WHEN_INDEXER = 1 << 11,       /* the layer's own indexer chooses keys */
     WHEN_KEEP_ATTENTION = 1 << 12 /* recomputed layers keep what attention made */
 };
 
@@ -78,13 +78,13 @@ struct step_traffic {
 struct step_op {
     const char *name;
     uint8_t kind;
-    uint8_t time_item;           /* enum time_item; GEMMs: of their product */
-    uint8_t reads[OP_READS];     /* tensors that it cannot do without */
-    uint8_t also[OP_ALSO];       /* the same, but not under `also_unless` */
+    uint8_t time_item;       /* enum time_item; GEMMs: of their product */
+    uint8_t reads[OP_READS]; /* tensors that it cannot do without */
+    uint8_t also[OP_ALSO];   /* the same, but not under `also_unless` */
     uint32_t also_unless;
-    uint8_t holds[OP_HOLDS];     /* tensors that, where they exist, are released no earlier */
-    uint8_t makes[OP_MAKES];     /* tensors made here, or added to where they are there already */
-    uint32_t when, unless;       /* enum step_condition */
+    uint8_t holds[OP_HOLDS]; /* tensors that, where they exist, are released no earlier */
+    uint8_t makes[OP_MAKES]; /* tensors made here, or added to where they are there already */
+    uint32_t when, unless;   /* enum step_condition */
     struct {
         uint8_t rows, times, n, k; /* GEMM: rows x times by n over k */
         uint8_t result_bytes;      /* of an element of the result; twice where it is added to */
@@ -134,7 +134,10 @@ struct step_list {
 extern const struct step_list *const step_mixers[MIXER_COUNT];
 extern const struct step_list *const step_ffns[FFN_COUNT];
 
-#define STEP_ENTRIES(list) { (uint8_t)(sizeof(list) / sizeof(list)[0]), list }
+#define STEP_ENTRIES(list)                                                                         \
+    {                                                                                              \
+        (uint8_t)(sizeof(list) / sizeof(list)[0]), list                                            \
+    }
 #define STEP_COUNT(array) ((uint8_t)(sizeof(array) / sizeof(array)[0]))
 
 #endif

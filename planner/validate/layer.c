@@ -13,8 +13,8 @@ struct sizes {
     uint64_t times[TIMES_COUNT], width[KEPT_WIDTH_COUNT];
 };
 
-static void sizes_init(const struct step_sizes *shape, uint64_t received,
-                       enum delta_share share, struct sizes *ret)
+static void sizes_init(const struct step_sizes *shape, uint64_t received, enum delta_share share,
+                       struct sizes *ret)
 {
     const uint64_t *w = shape->width;
     uint64_t sequence = shape->rows[share == DELTA_WHOLE ? ROWS_ALL : ROWS_TOKENS];

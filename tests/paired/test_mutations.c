@@ -24,15 +24,18 @@ void __wrap_step_layer_init(const struct step_kind *kind, struct step_layer *ret
 /* One more tensor [T, H] while any layer is at work. */
 static void add_buffer(struct step_pass *pass)
 {
-    static const struct step_tensor tensor = { "extra", ROWS_TOKENS, WIDTH_HIDDEN, 2,
-                                               ITEM_LAYER_WORKING, FATE_REMADE };
+    static const struct step_tensor tensor = { "extra", ROWS_TOKENS,        WIDTH_HIDDEN,
+                                               2,       ITEM_LAYER_WORKING, FATE_REMADE };
     struct step_life *life = &pass->lives[pass->count++];
-    *life = (struct step_life){ .tensor = &tensor, .rows = tensor.rows, .width = tensor.width,
-                                .bytes = tensor.bytes, .item = tensor.item };
+    *life = (struct step_life){ .tensor = &tensor,
+                                .rows = tensor.rows,
+                                .width = tensor.width,
+                                .bytes = tensor.bytes,
+                                .item = tensor.item };
     for (int zone = 0; zone < ZONE_COUNT; zone++)
         if (pass->points[zone] > 0)
-            life->last =
-                (struct step_place){ .zone = (uint8_t)zone, .point = (uint8_t)(pass->points[zone] - 1) };
+            life->last = (struct step_place){ .zone = (uint8_t)zone,
+                                              .point = (uint8_t)(pass->points[zone] - 1) };
 }
 
 /* The projected queries, keys and values are read until attention's backward; here they are gone

@@ -5,8 +5,8 @@
 #include "planner/predict/parts.h"
 #include "tests/property/budget_difference.h"
 #include "tests/simulator/draw.h"
-#include "tests/support/random.h"
 #include "tests/support/asked.h"
+#include "tests/support/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -98,15 +98,18 @@ static const struct step_list *with_edit(const struct step_list *list, struct st
 
 static void hold_more(struct step_pass *pass)
 {
-    static const struct step_tensor tensor = { "extra", ROWS_ONE, WIDTH_ONE, 1,
-                                               ITEM_LAYER_WORKING, FATE_REMADE };
+    static const struct step_tensor tensor = { "extra", ROWS_ONE,           WIDTH_ONE,
+                                               1,       ITEM_LAYER_WORKING, FATE_REMADE };
     struct step_life *extra = &pass->lives[pass->count++];
-    *extra = (struct step_life){ .tensor = &tensor, .rows = ROWS_ONE, .width = WIDTH_ONE, .bytes = 1,
+    *extra = (struct step_life){ .tensor = &tensor,
+                                 .rows = ROWS_ONE,
+                                 .width = WIDTH_ONE,
+                                 .bytes = 1,
                                  .item = ITEM_LAYER_WORKING };
     for (int zone = 0; zone < ZONE_COUNT; zone++)
         if (pass->points[zone] > 0)
-            extra->last = (struct step_place){ (uint8_t)zone, (uint8_t)(pass->points[zone] - 1), 0,
-                                               false };
+            extra->last =
+                (struct step_place){ (uint8_t)zone, (uint8_t)(pass->points[zone] - 1), 0, false };
 }
 
 /* Every life outside of chunks is half as long. */
@@ -376,8 +379,7 @@ static bool is_change(const struct step_list *list, int tensor, enum edit edit)
         return row->name && (made || touches(list, list->backward, NULL, tensor, false));
     if (edit == EDIT_NOT_SAVED)
         return made && row->fate != FATE_REMADE;
-    return made && row->fate == FATE_REMADE &&
-           touches(list, list->backward, forward, tensor, true);
+    return made && row->fate == FATE_REMADE && touches(list, list->backward, forward, tensor, true);
 }
 
 /* Draws until one differs under the edit, and how many that took; 0: none. */

@@ -4,8 +4,8 @@
  * draws, RANKFIT_ALL=1 makes many. */
 #include "tests/property/budget_difference.h"
 #include "tests/simulator/draw.h"
-#include "tests/support/random.h"
 #include "tests/support/asked.h"
+#include "tests/support/random.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "budget_sample.h"
-#include "tests/support/near.h"
 #include "tests/support/asked.h"
+#include "tests/support/near.h"
 
 static struct sample s;
 static struct budget budget, other;

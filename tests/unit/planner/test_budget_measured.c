@@ -9,8 +9,8 @@
 
 #include "budget_sample.h"
 #include "tests/simulator/simulator.h"
-#include "tests/support/random.h"
 #include "tests/support/asked.h"
+#include "tests/support/random.h"
 
 static int pick(uint64_t *seed, int low, int high)
 {

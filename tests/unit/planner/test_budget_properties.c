@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "budget_sample.h"
-#include "tests/support/random.h"
 #include "tests/support/asked.h"
+#include "tests/support/random.h"
 
 #include <stdio.h>
 

@@ -2,8 +2,8 @@
 #include "base/layout/capability.h"
 #include "test_derive_fixture.h"
 
-#include "tests/support/near.h"
 #include "tests/support/asked.h"
+#include "tests/support/near.h"
 
 static struct answer answer;
 

@@ -10,8 +10,8 @@
 #include "budget_sample.h"
 #include "planner/predict/parts.h"
 #include "planner/predict/predictor.h"
-#include "tests/support/random.h"
 #include "tests/support/asked.h"
+#include "tests/support/random.h"
 
 #include <stdio.h>
 

@@ -9,9 +9,9 @@
 
 #include "base/layout/trained.h"
 #include "planner/predict/step_time.h"
+#include "tests/support/asked.h"
 #include "tests/support/near.h"
 #include "trained_sample.h"
-#include "tests/support/asked.h"
 
 #include <string.h>
 

@@ -12,9 +12,9 @@
 #include "planner/predict/parts.h"
 #include "planner/predict/range.h"
 #include "planner/predict/step_time.h"
+#include "tests/support/asked.h"
 #include "tests/support/near.h"
 #include "tests/support/random.h"
-#include "tests/support/asked.h"
 
 #include <stdio.h>
 

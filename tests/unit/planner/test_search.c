@@ -1,8 +1,8 @@
 /* Brute force against a second enumeration that skips nothing. */
+#include "planner/predict/predictor.h"
 #include "planner/search/search.h"
 #include "test_derive_fixture.h"
 #include "tests/support/near.h"
-#include "tests/support/asked.h"
 
 enum { POINTS = 4096 };
 
@@ -15,6 +15,7 @@ struct point {
 /* Counts everything it looks at and keeps the fastest that fits, the smallest and the front. */
 struct plain {
     const struct ask *ask;
+    struct predictor *predictor;
     uint64_t limit;
     double seconds;    /* of the fastest */
     uint64_t smallest; /* and how fast what is as small is: */
@@ -49,26 +50,16 @@ static void look(struct plain *plain, const struct choices *choices)
     const struct question *q = &plain->ask->q;
     struct rank_budget worst;
     struct step_time time;
-    const struct budget_input in = {
-        .model = q->model,
-        .sizes = q->sizes,
-        .hardware = q->hardware,
-        .choices = choices,
-        .gpus = q->gpus,
-        .seq_tokens = q->seq_tokens,
-        .routing = q->routing,
-        .routing_quantile = q->routing_quantile,
-    };
-
     if (!ask_is_legal(plain->ask, choices))
         return;
-    budget_worst(asked(&in), &worst);
+    predictor_choose(plain->predictor, choices, NULL);
+    budget_worst(plain->predictor, &worst);
     plain->looked++;
     if (worst.host_bytes > question_host_room(q))
         return;
     if (worst.peak_upper_bytes > plain->smallest && worst.peak_upper_bytes > plain->limit)
         return;
-    step_time_compute(asked(&in), &time);
+    step_time_compute(plain->predictor, &time);
     if (worst.peak_upper_bytes < plain->smallest)
         plain->smallest_seconds = 1e300;
     if (worst.peak_upper_bytes <= plain->smallest) {
@@ -261,8 +252,20 @@ static void look_at_widths(struct plain *plain, struct choices *c, int tp, int p
 static void look_at_all(struct plain *plain)
 {
     struct choices c = { .primitives = primitives_default() };
-    int gpus = plain->ask->q.gpus, fixed = plain->ask->q.fixed.values.layout.pp; /* or 0 */
+    const struct question *q = &plain->ask->q;
+    int gpus = q->gpus, fixed = q->fixed.values.layout.pp; /* or 0 */
+    const struct budget_input facts = {
+        .model = q->model,
+        .sizes = q->sizes,
+        .hardware = q->hardware,
+        .gpus = q->gpus,
+        .seq_tokens = q->seq_tokens,
+        .routing = q->routing,
+        .routing_quantile = q->routing_quantile,
+    };
 
+    plain->predictor = predictor_open(&facts, PREDICTOR_MANY_LAYOUTS);
+    assert_non_null(plain->predictor);
     plain->limit = question_limit_bytes(&plain->ask->q);
     plain->seconds = plain->smallest_seconds = 1e300;
     plain->smallest = UINT64_MAX;
@@ -274,6 +277,7 @@ static void look_at_all(struct plain *plain)
                     for (int etp = 1; etp <= gpus / pp / ep; etp++)
                         if (gpus % (tp * pp * cp) == 0 && gpus % (pp * ep * etp) == 0)
                             look_at_widths(plain, &c, tp, pp, cp, ep, etp);
+    predictor_close(plain->predictor);
 }
 
 /* With and without proofs, on one thread and on two. */

@@ -11,8 +11,8 @@
 
 #include "budget_sample.h"
 #include "planner/predict/step_time.h"
-#include "tests/support/near.h"
 #include "tests/support/asked.h"
+#include "tests/support/near.h"
 
 #include <math.h>
 

@@ -14,8 +14,8 @@
 #include "budget_sample.h"
 #include "planner/predict/layer_seconds.h"
 #include "planner/predict/parts.h"
-#include "tests/support/near.h"
 #include "tests/support/asked.h"
+#include "tests/support/near.h"
 
 #include <stdio.h>
 
