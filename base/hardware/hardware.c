@@ -96,7 +96,7 @@ const struct hardware_key hardware_keys[] = {
     FINE(attention_half_tokens, 0, 65536, "tokens",
          "sequence at which attention reaches half of its efficiency"),
     FINE(attention_fade_tokens, 1024, 1e9, "tokens",
-         "sequence at which long keys have halved the efficiency of attention forward"),
+         "keys at which attention forward would be half as fast; the loss ends at 131072"),
     FINE(sustained_share, 0.3, 1, FRACTION,
          "of the FLOP rates of short runs, what power and heat leave of them through a step"),
     FINE(gemm_launch_seconds, 0, 0.001, SECONDS, "host cost of one matmul"),

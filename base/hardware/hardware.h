@@ -62,7 +62,7 @@ struct hardware {
     double gemm_call_seconds, gemm_traffic_share;
     double expert_gemm_call_seconds, expert_gemm_traffic_share; /* a call: one expert's product */
     /* Efficiencies at head dims 64 and 256 over that at 128; at s tokens, over 1 + half / s, and
-     * forward, whose keys outgrow the cache, over 1 + half / s + s / fade. */
+     * forward, whose keys outgrow the cache, over 1 + half / s + min(s, most) / fade. */
     double attention_head64_factor, attention_head256_factor;
     double attention_backward_head64_factor, attention_backward_head256_factor;
     double attention_half_tokens, attention_fade_tokens;
@@ -80,6 +80,11 @@ struct hardware {
     uint64_t copy_exchange_bytes;
     bool held_assumed; /* what software holds was measured on another part */
 };
+
+/* The longest sequence that `calibrate` times attention at: fade is fitted up to here, and beyond
+ * it no more is lost. Public steps of 4M tokens on H100s, 512K keys a call, are as fast a FLOP as
+ * those of 1M with 128K (trl, pull request 6845). */
+enum { ATTENTION_FADE_MOST_TOKENS = 131072 };
 
 /* One value of the file: key, where it goes, range, unit and meaning. The table feeds reader,
  * writer,

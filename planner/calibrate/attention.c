@@ -1,6 +1,6 @@
-/* attention.c - attention: t = flops / (peak * efficiency) * (1 + half / s + s / fade) for s keys,
- * with an efficiency for each direction and head dim, one `half` for all and one `fade` for all
- * forwards; no backward fades. */
+/* attention.c - attention: t = flops / (peak * efficiency) * (1 + half / s + s / fade) for s keys
+ * (of no more than ATTENTION_FADE_MOST_TOKENS beside fade), with an efficiency for each direction
+ * and head dim, one `half` for all and one `fade` for all forwards; no backward fades. */
 #include "planner/calibrate/form.h"
 
 #include <gsl/gsl_min.h>
@@ -41,6 +41,11 @@ struct groups {
     double per_fade; /* 1 / fade */
 };
 
+static double fading_tokens(const struct point *p)
+{
+    return fmin((double)p->tokens, ATTENTION_FADE_MOST_TOKENS);
+}
+
 static void collect(struct groups *g, double half)
 {
     const struct points *points = g->in->points;
@@ -54,7 +59,7 @@ static void collect(struct groups *g, double half)
         if ((!forward && p->kind != POINT_ATTENTION_BACKWARD) || p->tokens <= 0)
             continue;
         struct group *group = &g->group[!forward][width_of(p->head_dim)];
-        double faded = forward ? (double)p->tokens * g->per_fade : 0;
+        double faded = forward ? fading_tokens(p) * g->per_fade : 0;
         const double x = p->flops / g->in->flops * (1 + half / (double)p->tokens + faded);
         if (group->rows.count == FIT_MAX_ROWS)
             continue;
@@ -126,7 +131,7 @@ static double usual_fade(const struct groups *g, double half)
         double work = p->flops / g->in->flops, s = (double)p->tokens;
         if (p->kind != POINT_ATTENTION_FORWARD || width_of(p->head_dim) != 1 || s <= 0)
             continue;
-        const double x[] = { work * (1 + half / s), work * s };
+        const double x[] = { work * (1 + half / s), work * fading_tokens(p) };
         fit_add(&rows, x, p->seconds);
     }
     bool told = rows.count > 3 && fit_solve(&rows, &fit, &ignored) == 0 && fit.coefficient[0] > 0;

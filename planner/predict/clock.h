@@ -10,7 +10,7 @@
  */
 struct machine {
     double flop, expert_flop;                 /* seconds per FLOP of GEMMs */
-    double attention_flop, attention_back;    /* of attention, forward and backward */
+    double attention_flop, attention_back;    /* of attention over very many keys, each direction */
     double operand_byte, expert_operand_byte; /* seconds per byte of a GEMM's operands */
     double moved_byte;                        /* of elementwise kernels */
     double call, expert_call, kernel;         /* seconds of one call, in addition to its work */
@@ -18,6 +18,9 @@ struct machine {
     double plateau;                           /* rows an expert of full efficiency; 0: any */
 };
 void machine_init(const struct budget_input *in, struct machine *ret);
+/* Seconds per FLOP of attention over as many keys as one call of this layout sees. */
+void attention_rates(const struct budget_input *in, const struct machine *machine,
+                     double *ret_forward, double *ret_backward);
 
 /* One pass: seconds of each time item that the pass itself knows. */
 struct pass {

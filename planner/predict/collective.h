@@ -42,4 +42,7 @@ static inline double over(double a, double b)
     return b > 0 ? a / b : 0;
 }
 
+/* context_links.c: ranks among which blocks of keys go round; 1: none do. */
+int ring_ranks(const struct budget_input *in);
+
 #endif

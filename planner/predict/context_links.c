@@ -35,18 +35,32 @@ static double choices_seconds(const struct hardware *h, const struct view *v, in
 }
 
 /* Ulysses goes over the most ranks that divide both the group and the key heads. */
-static int inner_ranks(const struct view *v)
+static int inner_ranks(int ranks, int heads)
 {
-    int heads = (int)v->heads, inner = heads < v->ranks.size ? heads : v->ranks.size;
-    while (inner > 1 && (v->ranks.size % inner || heads % inner))
+    int inner = heads < ranks ? heads : ranks;
+    while (inner > 1 && (ranks % inner || heads % inner))
         inner--;
     return inner > 1 ? inner : 1;
+}
+
+static double heads_of(const struct budget_input *in)
+{
+    return (double)div_up((uint64_t)in->model->gqa.kv_heads, (uint64_t)in->choices->layout.tp);
+}
+
+int ring_ranks(const struct budget_input *in)
+{
+    int cp = in->choices->layout.cp;
+    enum context context = in->choices->primitives.context;
+    if (context == CONTEXT_HIERARCHICAL)
+        return cp / inner_ranks(cp, (int)heads_of(in));
+    return context == CONTEXT_RING ? cp : 1;
 }
 
 /* Ulysses inside, a ring over as many ranks as that leaves, of blocks as large. */
 static void hierarchical(const struct hardware *h, const struct view *v, double *ret)
 {
-    int inner = inner_ranks(v);
+    int inner = inner_ranks(v->ranks.size, (int)v->heads);
     struct view outer = *v;
     double split = heads_seconds(h, v, inner), chosen = choices_seconds(h, v, inner);
     outer.ranks = (struct ranks){ v->ranks.size / inner, v->ranks.stride * inner };
@@ -98,8 +112,7 @@ static void softmax_view(const struct budget_input *in, const struct step_sizes 
     ret->gathered = (double)w[WIDTH_KEY_VALUE];
     ret->queries = 2 * (double)w[WIDTH_QUERY];
     ret->keys = 2 * (double)w[WIDTH_KEY];
-    ret->heads =
-        (double)div_up((uint64_t)in->model->gqa.kv_heads, (uint64_t)in->choices->layout.tp);
+    ret->heads = heads_of(in);
     if (!mixer_is_latent(mixer))
         return;
     ret->gathered = (double)w[WIDTH_LATENT_KEY];

@@ -124,10 +124,12 @@ static void scan_kernels(const struct budget_input *in, const struct step_sizes 
 void layer_kernels(const struct budget_input *in, const struct machine *machine,
                    const struct step_sizes *sizes, enum mixer mixer, struct kernel_seconds *ret)
 {
+    struct machine called = *machine; /* over the keys of one call */
+    attention_rates(in, machine, &called.attention_flop, &called.attention_back);
     if (mixer == MIXER_GQA || mixer == MIXER_LOCAL)
-        softmax_kernels(in, machine, sizes, mixer, ret);
+        softmax_kernels(in, &called, sizes, mixer, ret);
     else if (mixer_is_latent(mixer))
-        latent_kernels(in, machine, sizes, mixer, ret);
+        latent_kernels(in, &called, sizes, mixer, ret);
     else if (mixer_is_linear(mixer))
         scan_kernels(in, sizes, mixer, ret);
 }

@@ -2,6 +2,8 @@
 #include "planner/predict/clock.h"
 #include "planner/predict/collective.h"
 
+#include <math.h>
+
 /* Rows an expert at which grouped matmuls reach their efficiency, and below which they lose in
  * proportion, where the machine does not say what a call and its operands cost. GPUs: public
  * fused-MoE tables of the H100. Host: 8 rows reach a third of the rate of 64 and more, one core of
@@ -26,18 +28,25 @@ static double head_factor(double at64, double at256, int head_dim)
     return 1 + (wide - 1) * (head_dim - 128) / 128;
 }
 
-/* Causal attention in one sequence fills its tiles and the device only when it is long, and its
- * keys leave the cache when it is longer: over 1 + half / s + s / fade. A window is as a sequence
- * of its length. */
-static double attention_share(const struct budget_input *in, double efficiency, double factor,
-                              double fade)
+/* Keys that attention sees in one call: of a whole piece, of a rank's share of it where blocks go
+ * round a ring, of a window where that is shorter. */
+static double call_keys(const struct budget_input *in)
+{
+    double keys = piece_tokens(in) / ring_ranks(in), window = in->model->gqa.window_tokens;
+    return window > 0 && window < keys ? window : keys;
+}
+
+/* Causal attention fills its tiles and the device only where there are many keys, and its keys
+ * leave the cache where there are more: 1 + half / s + s / fade times as long for s keys. Keys that
+ * have left cannot leave again: what is lost ends where calibration ends. */
+void attention_rates(const struct budget_input *in, const struct machine *machine,
+                     double *ret_forward, double *ret_backward)
 {
     const struct hardware *h = in->hardware;
-    double keys = piece_tokens(in), window = in->model->gqa.window_tokens;
-    if (window > 0 && window < keys)
-        keys = window;
-    double slower = 1 + over(h->attention_half_tokens, keys) + over(keys, fade);
-    return efficiency * factor / slower;
+    double keys = call_keys(in), filled = 1 + over(h->attention_half_tokens, keys);
+    double fading = fmin(keys, ATTENTION_FADE_MOST_TOKENS);
+    *ret_forward = machine->attention_flop * (filled + over(fading, h->attention_fade_tokens));
+    *ret_backward = machine->attention_back * filled;
 }
 
 void machine_init(const struct budget_input *in, struct machine *ret)
@@ -54,10 +63,8 @@ void machine_init(const struct budget_input *in, struct machine *ret)
     *ret = (struct machine){
         .flop = over(1, peak * h->gemm_efficiency),
         .expert_flop = over(1, peak * h->expert_gemm_efficiency),
-        .attention_flop = over(1, peak * attention_share(in, h->attention_forward_efficiency,
-                                                         forward, h->attention_fade_tokens)),
-        .attention_back =
-            over(1, peak * attention_share(in, h->attention_backward_efficiency, backward, 0)),
+        .attention_flop = over(1, peak * h->attention_forward_efficiency * forward),
+        .attention_back = over(1, peak * h->attention_backward_efficiency * backward),
         .operand_byte = over(h->gemm_traffic_share, memory),
         .expert_operand_byte = over(h->expert_gemm_traffic_share, memory),
         .moved_byte = over(1, memory * h->memory_efficiency),

@@ -137,6 +137,54 @@ static void attention_rates(void **state)
     assert_near(time_of.item_seconds[TIME_ATTENTION], plain / 0.5 * (2 + 2 / 4.5 / 8), 1e-12, "s");
 }
 
+/* What keys lose that have left the cache ends at 131,072 of them: with a fade of as many, forward
+ * and replay, 2 of 4.5 forwards, take twice as long there and no longer a FLOP beyond. */
+static void fading_ends(void **state)
+{
+    (void)state;
+    machine();
+    for (uint64_t seq = 131072; seq <= 4194304; seq *= 4) {
+        s.hardware.attention_fade_tokens = 0;
+        compute(seq);
+        double plain = time_of.item_seconds[TIME_ATTENTION];
+        s.hardware.attention_fade_tokens = 131072;
+        compute(seq);
+        assert_near(time_of.item_seconds[TIME_ATTENTION], plain * (2 * 2 + 2.5) / 4.5, 1e-12, "s");
+    }
+}
+
+/* Attention's seconds of 256 tokens over two ranks: 2 layers, 4.5 forwards of 4 x 128 queries x 128
+ * keys x 64, where a call sees `keys` keys. */
+static void assert_call(enum context context, double keys)
+{
+    s.choices.primitives.context = context;
+    compute(256);
+    double forward = 2 * 4.0 * 128 * 128 * 64 / 0.5e14;
+    double filled = 1 + 128 / keys, faded = filled + keys / 1024;
+    assert_near(time_of.item_seconds[TIME_ATTENTION], forward * (2 * faded + 2.5 * filled), 1e-12,
+                "s");
+}
+
+/* A rank's blocks go round a ring, each a call of its own; after an exchange of heads a call sees
+ * the whole sequence. Heads and ring together: one head of keys leaves all ranks to the ring, two
+ * leave none. */
+static void a_call_of_a_ring_sees_a_block(void **state)
+{
+    (void)state;
+    machine();
+    s.choices.layout.cp = 2;
+    s.hardware.host = true; /* no squares on the diagonal */
+    s.hardware.attention_half_tokens = 128;
+    s.hardware.attention_fade_tokens = 1024;
+    assert_call(CONTEXT_RING, 128);
+    assert_call(CONTEXT_ULYSSES, 256);
+    assert_call(CONTEXT_ALLGATHER_KV, 256);
+    s.model.gqa.kv_heads = 1;
+    assert_call(CONTEXT_HIERARCHICAL, 128);
+    s.model.gqa.kv_heads = 2;
+    assert_call(CONTEXT_HIERARCHICAL, 256);
+}
+
 /* Nothing computes: 4 experts of 2 layers are launched 2 + 1 times forward and replay, 4 backward;
  * whatever else there is comes on top. With work enough nothing waits for its launch but what
  * follows a read. */
@@ -303,6 +351,8 @@ int main(void)
         cmocka_unit_test(calls_and_operands),
         cmocka_unit_test(small_tiles_move_the_head_often),
         cmocka_unit_test(attention_rates),
+        cmocka_unit_test(fading_ends),
+        cmocka_unit_test(a_call_of_a_ring_sees_a_block),
         cmocka_unit_test(launches),
         cmocka_unit_test(expert_matmuls),
         cmocka_unit_test(bubble),
