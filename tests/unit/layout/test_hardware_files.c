@@ -106,6 +106,23 @@ static void shipped_files_pass_their_own_check(void **state)
     }
 }
 
+/* No part's small matmuls and short sequences are taken for large and long ones. */
+static void small_work_costs_more_on_every_part(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        struct hardware h = { 0 };
+        load(parts[i].name, &h);
+        const double said[] = { h.gemm_call_seconds,        h.gemm_traffic_share,
+                                h.expert_gemm_call_seconds, h.expert_gemm_traffic_share,
+                                h.elementwise_call_seconds, h.attention_half_tokens,
+                                h.sustained_share };
+        for (size_t j = 0; j < sizeof said / sizeof *said; j++)
+            if (!(said[j] > 0))
+                fail_msg("%s: fine key %zu is not said", parts[i].name, j);
+    }
+}
+
 /* One slip each in the H100's figures: what it is called, and whether it can be at all. */
 static void slips_are_told_with_their_cause(void **state)
 {
@@ -165,6 +182,7 @@ int main(void)
         cmocka_unit_test(held_bytes_are_known_of_one_part),
         cmocka_unit_test(meshes_add_up),
         cmocka_unit_test(shipped_files_pass_their_own_check),
+        cmocka_unit_test(small_work_costs_more_on_every_part),
         cmocka_unit_test(slips_are_told_with_their_cause),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
