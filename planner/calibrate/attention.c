@@ -1,5 +1,5 @@
 /* attention.c - attention: t = flops / (peak * efficiency) * (1 + half / s + s / fade) for s keys
- * (of no more than ATTENTION_FADE_MOST_TOKENS beside fade), with an efficiency for each direction
+ * (in the last term of at most ATTENTION_FADE_MOST_TOKENS), with an efficiency for each direction
  * and head dim, one `half` for all and one `fade` for all forwards; no backward fades. */
 #include "planner/calibrate/form.h"
 
