@@ -1,4 +1,4 @@
-/* form.h - the forms of planner/time that calibration fits, one function each, and what they share.
+/* form.h - the forms of planner/predict that calibration fits, one function each, and what they share.
  * Internal to planner/calibrate. */
 #ifndef RANKFIT_PLANNER_CALIBRATE_FORM_H
 #define RANKFIT_PLANNER_CALIBRATE_FORM_H

@@ -23,7 +23,7 @@ static void add_cause(struct time_range *range, const char *what, double seconds
 }
 
 /* An item of every micro-batch is in the bubble too: (P - 1) / (v m) of it, as much as the slowest
- * stage's other seconds (planner/time/stage.c). */
+ * stage's other seconds. */
 static void faster(const struct budget_input *in, const struct step_time *time,
                    struct time_range *ret)
 {
