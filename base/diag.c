@@ -66,6 +66,13 @@ int diag_error(struct diag_list *list, struct pos at, const char *format, ...)
     return -1;
 }
 
+int diag_no_memory(struct diag_list *list)
+{
+    list->errors += !list->no_memory;
+    list->no_memory = true;
+    return -1;
+}
+
 void diag_warning(struct diag_list *list, struct pos at, const char *format, ...)
 {
     va_list arguments;
@@ -95,6 +102,7 @@ void diag_append(struct diag_list *list, const struct diag_list *more)
         memcpy(&list->items[list->count], more->items, (size_t)taken * sizeof more->items[0]);
     list->count += taken;
     list->errors += more->errors;
+    list->no_memory = list->no_memory || more->no_memory;
     list->dropped += more->dropped + more->count - taken;
 }
 
@@ -116,6 +124,10 @@ void diag_print(FILE *out, const struct diag *diag)
 
 void diag_list_print(FILE *out, const struct diag_list *list)
 {
+    if (list->no_memory) {
+        (void)fputs("error: out of memory\n", out);
+        return;
+    }
     for (int i = 0; i < list->count; i++)
         diag_print(out, &list->items[i]);
     if (list->dropped > 0)

@@ -28,12 +28,17 @@ struct diag {
  */
 struct diag_list {
     int count, errors, dropped;
+    bool no_memory;
     struct diag items[DIAG_MAX];
 };
 
 /* Appends an error and returns -1, so that callers can `return diag_error(...)`. */
 int diag_error(struct diag_list *list, struct pos at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Notes that the system has no memory left, and returns -1: an error that is said once, and alone,
+ * since what else seems wrong may come of it. Programs then exit with 3. */
+int diag_no_memory(struct diag_list *list);
 
 /* Appends a warning. */
 void diag_warning(struct diag_list *list, struct pos at, const char *format, ...)

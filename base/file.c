@@ -146,7 +146,7 @@ static int catalog_read(struct catalog *ret, const char *kind, struct diag_list 
     for (int i = 0; i < count; i++) {
         const char *directory = pool_printf(&ret->pool, "%s/%s", directories[i], kind);
         if (!directory || catalog_scan(ret, directory) < 0)
-            return diag_error(reterr, (struct pos){ .file = NULL }, "out of memory");
+            return diag_no_memory(reterr);
     }
     if (ret->count > 0)
         qsort(ret->entries, ret->count, sizeof *ret->entries, compare_entries);

@@ -3,8 +3,8 @@
 #define RANKFIT_BASE_FILE_H
 
 #include "base/diag.h"
+#include "base/json.h"
 
-#include <jansson.h>
 #include <stddef.h>
 
 /* Finds `name` of `kind` ("models", "hardware", "recipes", "validation"): a path as given, then
@@ -33,11 +33,11 @@ int file_output_commit(struct file_output *output, struct diag_list *reterr);
 void file_output_discard(struct file_output *output);
 
 /* The same for a document: YAML for .yaml and .yml, JSON otherwise (two-space indent, key order
- * kept). The document is not released. */
-int file_write_document(const char *path, const json_t *document, struct diag_list *reterr);
+ * kept). One that could not be built whole is not written. */
+int file_write_document(const char *path, const struct json *document, struct diag_list *reterr);
 
 /* Renders a document as YAML text in a malloc'd string (block style, scalars that need it quoted).
- */
+ * NULL: out of memory, or the document is NULL. */
 char *file_render_yaml(const json_t *document);
 
 #endif

@@ -2,6 +2,7 @@
 #include "base/scalar.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -179,7 +180,7 @@ char *file_render_yaml(const json_t *document)
 {
     char *text = NULL;
     size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
+    FILE *out = document ? open_memstream(&text, &bytes) : NULL;
     if (!out)
         return NULL;
     if (json_object_size(document) == 0 && json_array_size(document) == 0) {

@@ -2,7 +2,6 @@
 
 #include <ctype.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -83,6 +82,40 @@ const char *text_nearest(const char *word, const char *const *names, size_t coun
         }
     }
     return best;
+}
+
+size_t text_character_bytes(const char *text, size_t left)
+{
+    /* Of sequences with the same second byte's range: their first bytes and their length. */
+    static const struct {
+        unsigned char first, last, low, high, bytes;
+    } rows[] = {
+        { 0xc2, 0xdf, 0x80, 0xbf, 2 }, { 0xe0, 0xe0, 0xa0, 0xbf, 3 }, { 0xe1, 0xec, 0x80, 0xbf, 3 },
+        { 0xed, 0xed, 0x80, 0x9f, 3 }, { 0xee, 0xef, 0x80, 0xbf, 3 }, { 0xf0, 0xf0, 0x90, 0xbf, 4 },
+        { 0xf1, 0xf3, 0x80, 0xbf, 4 }, { 0xf4, 0xf4, 0x80, 0x8f, 4 },
+    };
+    const unsigned char *at = (const unsigned char *)text;
+    if (left == 0 || at[0] < 0x80)
+        return left > 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (at[0] < rows[i].first || at[0] > rows[i].last)
+            continue;
+        if (left < rows[i].bytes || at[1] < rows[i].low || at[1] > rows[i].high)
+            return 0;
+        for (size_t next = 2; next < rows[i].bytes; next++)
+            if ((at[next] & 0xc0) != 0x80)
+                return 0;
+        return rows[i].bytes;
+    }
+    return 0;
+}
+
+bool text_is_utf8(const char *text)
+{
+    size_t left = strlen(text), bytes = 1;
+    for (; left > 0 && bytes > 0; text += bytes, left -= bytes)
+        bytes = text_character_bytes(text, left);
+    return bytes > 0;
 }
 
 int text_copy(char *ret, size_t size, const char *text)

@@ -33,7 +33,7 @@ static struct pos whole_file(const char *name)
 static void out_of_memory(struct reader *reader)
 {
     if (!reader->broken)
-        diag_error(reader->reterr, whole_file(reader->name), "out of memory");
+        diag_no_memory(reader->reterr);
     reader->broken = true;
 }
 
@@ -97,7 +97,7 @@ static void syntax_error(struct reader *reader)
     const yaml_parser_t *parser = &reader->parser;
     reader->broken = true;
     if (parser->error == YAML_MEMORY_ERROR) {
-        diag_error(reader->reterr, whole_file(reader->name), "out of memory");
+        diag_no_memory(reader->reterr);
     } else if (parser->error == YAML_READER_ERROR) {
         const char *text = (const char *)parser->input.string.start;
         size_t bytes = (size_t)(parser->input.string.end - parser->input.string.start);
@@ -346,7 +346,7 @@ int tree_read_text(struct tree *tree, const char *name, const char *text, size_t
     struct reader reader = { .tree = tree, .reterr = reterr };
     reader.name = pool_copy_text(&tree->pool, name, strlen(name));
     if (!reader.name || !yaml_parser_initialize(&reader.parser))
-        return diag_error(reterr, whole_file(name), "out of memory");
+        return diag_no_memory(reterr);
     skip_byte_order_mark(&text, &bytes);
     if (begins_like_json(text, bytes)) {
         if (escapes_rewrite(text, bytes, &reader.escapes) == 0) {

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -175,12 +176,13 @@ static char *render_json(const json_t *document)
     return ret;
 }
 
-int file_write_document(const char *path, const json_t *document, struct diag_list *reterr)
+int file_write_document(const char *path, const struct json *document, struct diag_list *reterr)
 {
     bool yaml = ends_in(path, ".yaml") || ends_in(path, ".yml");
-    char *text = yaml ? file_render_yaml(document) : render_json(document);
+    const json_t *whole = json_view(document);
+    char *text = yaml ? file_render_yaml(whole) : render_json(whole);
     if (!text)
-        return cannot_write(path, ENOMEM, reterr);
+        return diag_no_memory(reterr);
     int ret = file_write_whole(path, text, strlen(text), reterr);
     free(text);
     return ret;

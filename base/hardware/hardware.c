@@ -422,7 +422,8 @@ int hardware_check(const char *name_or_path, struct hardware *ret, struct diag_l
     return load(name_or_path, true, ret, reterr);
 }
 
-static json_t *value_json(const struct hardware *hardware, const struct hardware_key *key)
+static void put_value(struct json *map, const struct hardware *hardware,
+                      const struct hardware_key *key)
 {
     const void *at = field_of(hardware, key);
     bool truth;
@@ -432,21 +433,25 @@ static json_t *value_json(const struct hardware *hardware, const struct hardware
 
     switch (key->type) {
     case HARDWARE_TEXT:
-        return json_string(at);
+        json_put_text(map, key->key, at);
+        break;
     case HARDWARE_BOOL:
         memcpy(&truth, at, sizeof truth);
-        return json_boolean(truth);
+        json_put_bool(map, key->key, truth);
+        break;
     case HARDWARE_INT:
         memcpy(&number, at, sizeof number);
-        return json_integer(number);
+        json_put_int(map, key->key, number);
+        break;
     case HARDWARE_BYTES:
         memcpy(&bytes, at, sizeof bytes);
-        return json_integer((json_int_t)bytes);
+        json_put_u64(map, key->key, bytes);
+        break;
     case HARDWARE_REAL:
         memcpy(&real, at, sizeof real);
-        return json_real(real);
+        json_put_number(map, key->key, real);
+        break;
     }
-    return NULL;
 }
 
 /* What a host's file left out stays out: a zero there means unknown, and is out of range. So does
@@ -464,12 +469,12 @@ static bool is_said(const struct hardware *hardware, const struct hardware_key *
     return memcmp(field_of(hardware, key), zeros, size) != 0;
 }
 
-json_t *hardware_to_json(const struct hardware *hardware)
+struct json *hardware_to_json(const struct hardware *hardware)
 {
-    json_t *ret = json_object();
+    struct json *ret = json_map();
     for (size_t i = 0; i < hardware_key_count; i++)
         if (is_said(hardware, &hardware_keys[i]))
-            json_object_set_new(ret, hardware_keys[i].key, value_json(hardware, &hardware_keys[i]));
+            put_value(ret, hardware, &hardware_keys[i]);
     return ret;
 }
 

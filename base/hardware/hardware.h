@@ -4,9 +4,9 @@
 #define RANKFIT_BASE_HARDWARE_HARDWARE_H
 
 #include "base/diag.h"
+#include "base/json.h"
 #include "base/tree.h"
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -115,7 +115,7 @@ int hardware_check(const char *name_or_path, struct hardware *ret, struct diag_l
 int hardware_doubts(const struct hardware *hardware, const struct node *root, bool all,
                     struct diag_list *reterr);
 int hardware_from_node(const struct node *root, struct hardware *ret, struct diag_list *reterr);
-json_t *hardware_to_json(const struct hardware *hardware);
+struct json *hardware_to_json(const struct hardware *hardware);
 int hardware_set(struct hardware *hardware, const char *field, const char *value, struct pos at,
                  struct diag_list *reterr);
 

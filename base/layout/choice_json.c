@@ -41,70 +41,58 @@ static const struct derived_member derived_members[DERIVED_MEMBERS] = {
 };
 
 /* Splits "a,b,c" into a list; numbers become integers. */
-static json_t *list_json(const char *text, bool numbers)
+static struct json *list_json(char *text, bool numbers)
 {
-    json_t *list = json_array();
-    while (*text) {
-        size_t length = strcspn(text, ",");
+    struct json *list = json_list();
+    for (char *item = strsep(&text, ","); item && *item; item = strsep(&text, ","))
         if (numbers)
-            json_array_append_new(list, json_integer(strtoll(text, NULL, 10)));
+            json_append_int(list, strtoll(item, NULL, 10));
         else
-            json_array_append_new(list, json_stringn(text, length));
-        text += length + (text[length] == ',');
-    }
+            json_append_text(list, item);
     return list;
 }
 
-static json_t *value_json(const struct choices *choices, int row)
+static void put_value(struct json *map, const struct choices *choices, int row)
 {
-    char text[VALUE_TEXT];
+    const struct choice_key *key = &choice_keys[row];
+    char text[VALUE_TEXT], nothing[] = "";
 
     choice_format(choices, row, text, sizeof text);
-    switch (choice_keys[row].type) {
-    case KEY_COUNT_LIST:
-        return list_json(text, true);
-    case KEY_FLAGS:
-        return list_json(strcmp(text, "none") ? text : "", false);
-    case KEY_ENUM:
-        return json_string(text);
-    case KEY_INT_OR_ALL:
-        if (!strcmp(text, "all"))
-            return json_string(text);
-        break;
-    case KEY_INT:
-    case KEY_BYTES:
-    case KEY_COUNT:
-        break;
-    }
-    return json_integer(strtoll(text, NULL, 10));
+    if (key->type == KEY_COUNT_LIST)
+        json_put(map, key->key, list_json(text, true));
+    else if (key->type == KEY_FLAGS)
+        json_put(map, key->key, list_json(strcmp(text, "none") ? text : nothing, false));
+    else if (key->type == KEY_ENUM || (key->type == KEY_INT_OR_ALL && !strcmp(text, "all")))
+        json_put_text(map, key->key, text);
+    else
+        json_put_int(map, key->key, strtoll(text, NULL, 10));
 }
 
-static void put_keys(const struct choices *choices, bool in_layout, json_t *ret)
+static void put_keys(const struct choices *choices, bool in_layout, struct json *ret)
 {
     for (size_t row = 0; row < choice_key_count; row++)
         if (choice_keys[row].in_layout == in_layout)
-            json_object_set_new(ret, choice_keys[row].key, value_json(choices, (int)row));
+            put_value(ret, choices, (int)row);
 }
 
-json_t *choices_layout_json(const struct choices *choices)
+struct json *choices_layout_json(const struct choices *choices)
 {
-    json_t *ret = json_object();
+    struct json *ret = json_map();
 
     put_keys(choices, true, ret);
     for (int i = 0; i < DERIVED_MEMBERS; i++)
-        json_object_set_new(ret, derived_members[i].key,
-                            json_integer(derived_members[i].get(&choices->layout)));
+        json_put_int(ret, derived_members[i].key, derived_members[i].get(&choices->layout));
     return ret;
 }
 
-json_t *choices_primitives_json(const struct choices *choices)
+struct json *choices_primitives_json(const struct choices *choices)
 {
-    json_t *ret = json_object();
+    struct json *ret = json_map();
     put_keys(choices, false, ret);
     return ret;
 }
 
-void choices_drop_younger(const struct choices *choices, json_t *primitives)
+void choices_drop_younger(const struct choices *choices, struct json *primitives)
 {
     const struct choices usual = { .primitives = primitives_default() };
 
@@ -115,7 +103,7 @@ void choices_drop_younger(const struct choices *choices, json_t *primitives)
         choice_format(choices, (int)row, text, sizeof text);
         choice_format(&usual, (int)row, standard, sizeof standard);
         if (!strcmp(text, standard))
-            json_object_del(primitives, choice_keys[row].key);
+            json_drop(primitives, choice_keys[row].key);
     }
 }
 

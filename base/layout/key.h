@@ -4,11 +4,11 @@
 #define RANKFIT_BASE_LAYOUT_KEY_H
 
 #include "base/diag.h"
+#include "base/json.h"
 #include "base/layout/layout.h"
 #include "base/layout/primitives.h"
 #include "base/tree.h"
 
-#include <jansson.h>
 #include <stddef.h>
 
 /* What a plan decides. Zero in `set` means: derive it. */
@@ -82,10 +82,10 @@ void choice_format(const struct choices *choices, int row, char *ret, size_t siz
  * micro_batches. Reading wants every layout key, leaves absent primitives at their defaults, and
  * checks dp = fsdp * d_rep and e_dp = e_fsdp * e_rep; whether the layout is legal is legality.h's.
  */
-json_t *choices_layout_json(const struct choices *choices);
-json_t *choices_primitives_json(const struct choices *choices);
+struct json *choices_layout_json(const struct choices *choices);
+struct json *choices_primitives_json(const struct choices *choices);
 /* Takes younger keys at their defaults out of what choices_primitives_json gave. */
-void choices_drop_younger(const struct choices *choices, json_t *primitives);
+void choices_drop_younger(const struct choices *choices, struct json *primitives);
 int choices_from_nodes(const struct node *layout, const struct node *primitives,
                        struct choices *ret, struct diag_list *reterr);
 

@@ -5,9 +5,9 @@
 #define RANKFIT_BASE_MODEL_MODEL_H
 
 #include "base/diag.h"
+#include "base/json.h"
 #include "base/tree.h"
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -145,7 +145,7 @@ int model_load(const char *name_or_path, struct model *ret, struct diag_list *re
 int model_from_node(const struct node *root, struct model *ret, struct diag_list *reterr);
 
 /* The native form, complete: model_from_node(model_to_json(m)) equals m. */
-json_t *model_to_json(const struct model *model);
+struct json *model_to_json(const struct model *model);
 
 /* Applies `model.FIELD=value` of --set ("layers" keeps the first layers and cuts the patterns;
  * "mtp"=0|1, "vision"=frozen|trained, and every number by its native key, with or without its

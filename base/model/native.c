@@ -326,15 +326,18 @@ int pattern_period(const uint8_t *pattern, int count)
     return count;
 }
 
-static json_t *field_json(const struct model *model, const struct model_field *field)
+static void put_field(struct json *map, const struct model *model, const struct model_field *field)
 {
     double value = field_load(model, field);
     if (field->type == FIELD_BOOL)
-        return json_boolean(value != 0.0);
-    return field->type == FIELD_REAL ? json_real(value) : json_integer((json_int_t)value);
+        json_put_bool(map, field->key, value != 0.0);
+    else if (field->type == FIELD_REAL)
+        json_put_number(map, field->key, value);
+    else
+        json_put_int(map, field->key, (int64_t)value);
 }
 
-static void put_section(json_t *map, const struct model *model, enum section section)
+static void put_section(struct json *map, const struct model *model, enum section section)
 {
     for (size_t i = 0; i < model_field_count; i++) {
         const struct model_field *field = &model_fields[i];
@@ -342,43 +345,41 @@ static void put_section(json_t *map, const struct model *model, enum section sec
             continue;
         if (field->presence == YOUNGER && field_load(model, field) == field->absent)
             continue;
-        json_object_set_new(map, field->key, field_json(model, field));
+        put_field(map, model, field);
     }
 }
 
 /* Entry by entry where a pattern is short, else in runs: "moe*58". */
-static json_t *pattern_json(const uint8_t *pattern, int layers, const char *const *names)
+static struct json *pattern_json(const uint8_t *pattern, int layers, const char *const *names)
 {
-    json_t *list = json_array();
+    struct json *list = json_list();
     int period = pattern_period(pattern, layers), times = 1;
     for (int i = 0; i < period; i += times) {
         for (times = 1; period > PLAIN_PATTERN && i + times < period; times++)
             if (pattern[i + times] != pattern[i])
                 break;
-        const char *name = names[pattern[i]];
-        json_array_append_new(list,
-                              times > 1 ? json_sprintf("%s*%d", name, times) : json_string(name));
+        char run[64];
+        (void)snprintf(run, sizeof run, times > 1 ? "%s*%d" : "%s", names[pattern[i]], times);
+        json_append_text(list, run);
     }
     return list;
 }
 
-json_t *model_to_json(const struct model *model)
+struct json *model_to_json(const struct model *model)
 {
-    json_t *root = json_object();
-    json_object_set_new(root, "schema", json_string("rankfit.model/1"));
-    json_object_set_new(root, "name", json_string(model->name));
-    json_object_set_new(root, "title", json_string(model->title));
-    json_object_set_new(root, "architecture", json_string(model->architecture));
+    struct json *root = json_document("rankfit.model/1");
+    json_put_text(root, "name", model->name);
+    json_put_text(root, "title", model->title);
+    json_put_text(root, "architecture", model->architecture);
     put_section(root, model, SECTION_ROOT);
-    json_object_set_new(root, "mixers",
-                        pattern_json(model->layer_mixer, model->layers, mixer_names));
-    json_object_set_new(root, "ffns", pattern_json(model->layer_ffn, model->layers, ffn_names));
+    json_put(root, "mixers", pattern_json(model->layer_mixer, model->layers, mixer_names));
+    json_put(root, "ffns", pattern_json(model->layer_ffn, model->layers, ffn_names));
     for (enum section s = SECTION_ATTENTION; s < SECTION_COUNT; s++) {
         if (!section_present(model, s))
             continue;
-        json_t *map = json_object();
+        struct json *map = json_map();
         put_section(map, model, s);
-        json_object_set_new(root, section_names[s], map);
+        json_put(root, section_names[s], map);
     }
     return root;
 }

@@ -13,107 +13,108 @@ const char *const phase_time_names[PHASE_TIME_COUNT] = {
     [PHASE_TIME_OPTIMIZER] = "optimizer", [PHASE_TIME_COMMUNICATION] = "communication",
 };
 
-static void set_bytes(json_t *object, const char *key, uint64_t value)
+static struct json *items_to_json(const struct measured_rank *rank)
 {
-    json_object_set_new(object, key,
-                        json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value));
-}
-
-static json_t *items_to_json(const struct measured_rank *rank)
-{
-    json_t *items = json_array();
+    struct json *items = json_list();
     for (int i = 0; i < ITEM_COUNT; i++) {
         if (rank->item_bytes[i] == 0 && rank->item_max_bytes[i] == 0)
             continue;
-        json_t *item = json_object();
-        json_object_set_new(item, "name", json_string(item_infos[i].name));
-        set_bytes(item, "bytes", rank->item_bytes[i]);
-        set_bytes(item, "max_bytes", rank->item_max_bytes[i]);
-        json_array_append_new(items, item);
+        struct json *item = json_map();
+        json_put_text(item, "name", item_infos[i].name);
+        json_put_u64(item, "bytes", rank->item_bytes[i]);
+        json_put_u64(item, "max_bytes", rank->item_max_bytes[i]);
+        json_append(items, item);
     }
     return items;
 }
 
-static json_t *chunks_to_json(const struct routed_rows *rows)
+static struct json *chunks_to_json(const struct routed_rows *rows)
 {
-    json_t *list = json_array();
+    struct json *list = json_list();
     for (size_t i = 0; i < rows->chunk_count; i++)
-        json_array_append_new(list, json_integer((json_int_t)rows->chunk_rows_received[i]));
+        json_append_u64(list, rows->chunk_rows_received[i]);
     return list;
 }
 
-static json_t *routed_to_json(const struct measured_rank *rank)
+static struct json *routed_to_json(const struct measured_rank *rank)
 {
-    json_t *routed = json_array();
+    struct json *routed = json_list();
     for (size_t i = 0; i < rank->routed_count; i++) {
         const struct routed_rows *rows = &rank->routed[i];
-        json_t *entry = json_object();
-        json_object_set_new(entry, "layer", json_integer(rows->layer));
-        json_object_set_new(entry, "micro_batch", json_integer(rows->micro_batch));
-        set_bytes(entry, "rows_sent", rows->rows_sent);
-        set_bytes(entry, "rows_received", rows->rows_received);
+        struct json *entry = json_map();
+        json_put_int(entry, "layer", rows->layer);
+        json_put_int(entry, "micro_batch", rows->micro_batch);
+        json_put_u64(entry, "rows_sent", rows->rows_sent);
+        json_put_u64(entry, "rows_received", rows->rows_received);
         if (rows->chunk_count > 0)
-            json_object_set_new(entry, "chunk_rows_received", chunks_to_json(rows));
-        json_array_append_new(routed, entry);
+            json_put(entry, "chunk_rows_received", chunks_to_json(rows));
+        json_append(routed, entry);
     }
     return routed;
 }
 
-static json_t *reals_to_json(const double *values, size_t count)
+static struct json *reals_to_json(const double *values, size_t count)
 {
-    json_t *list = json_array();
-    for (size_t i = 0; i < count; i++) {
-        json_t *real = json_real(values[i]); /* NULL for what JSON cannot say: a loss that is NaN */
-        json_array_append_new(list, real ? real : json_null());
-    }
+    struct json *list = json_list();
+    for (size_t i = 0; i < count; i++)
+        json_append_number(list, values[i]);
     return list;
 }
 
-static json_t *rank_to_json(const struct measured_rank *rank)
+static struct json *rank_to_json(const struct measured_rank *rank)
 {
-    json_t *object = json_object();
-    json_t *phases = json_object();
+    struct json *object = json_map();
+    struct json *phases = json_map();
 
-    json_object_set_new(object, "rank", json_integer(rank->rank));
-    set_bytes(object, "arena_live_bytes", rank->arena_live_bytes);
-    set_bytes(object, "arena_extent_bytes", rank->arena_extent_bytes);
+    json_put_int(object, "rank", rank->rank);
+    json_put_u64(object, "arena_live_bytes", rank->arena_live_bytes);
+    json_put_u64(object, "arena_extent_bytes", rank->arena_extent_bytes);
     if (rank->arena_room_bytes > 0)
-        set_bytes(object, "arena_room_bytes", rank->arena_room_bytes);
-    set_bytes(object, "device_bytes", rank->device_bytes);
+        json_put_u64(object, "arena_room_bytes", rank->arena_room_bytes);
+    json_put_u64(object, "device_bytes", rank->device_bytes);
     if (rank->modelled_bytes > 0)
-        set_bytes(object, "modelled_bytes", rank->modelled_bytes);
-    set_bytes(object, "rss_bytes", rank->rss_bytes);
-    json_object_set_new(object, "peak_phase", json_string(rank->peak_phase));
-    json_object_set_new(object, "items", items_to_json(rank));
-    json_object_set_new(object, "routed_rows", routed_to_json(rank));
-    json_object_set_new(object, "step_seconds", reals_to_json(rank->step_seconds, rank->steps));
+        json_put_u64(object, "modelled_bytes", rank->modelled_bytes);
+    json_put_u64(object, "rss_bytes", rank->rss_bytes);
+    json_put_text(object, "peak_phase", rank->peak_phase);
+    json_put(object, "items", items_to_json(rank));
+    json_put(object, "routed_rows", routed_to_json(rank));
+    json_put(object, "step_seconds", reals_to_json(rank->step_seconds, rank->steps));
     for (int i = 0; i < PHASE_TIME_COUNT; i++)
-        json_object_set_new(phases, phase_time_names[i], json_real(rank->phase_seconds[i]));
-    json_object_set_new(object, "phase_seconds", phases);
-    json_object_set_new(object, "loss", reals_to_json(rank->loss, rank->steps));
+        json_put_number(phases, phase_time_names[i], rank->phase_seconds[i]);
+    json_put(object, "phase_seconds", phases);
+    json_put(object, "loss", reals_to_json(rank->loss, rank->steps));
     return object;
 }
 
 /* What of a rehearsal is no measurement. */
-static json_t *rehearsal_to_json(int world)
+static struct json *rehearsal_to_json(int world)
 {
-    return json_pack("{s:i, s:[s,s,s,s]}", "world", world, "modelled", "communicators",
-                     "communication", "routing of peers", "loss");
+    static const char *const modelled[] = { "communicators", "communication", "routing of peers",
+                                            "loss" };
+    struct json *ret = json_map(), *list = json_list();
+    for (size_t i = 0; i < sizeof modelled / sizeof *modelled; i++)
+        json_append_text(list, modelled[i]);
+    json_put_int(ret, "world", world);
+    json_put(ret, "modelled", list);
+    return ret;
 }
 
-json_t *measurement_to_json(const struct measurement *m)
+struct json *measurement_to_json(const struct measurement *m)
 {
-    json_t *object = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i}", "schema", measurement_schema,
-                               "plan_digest", m->plan_digest, "backend", m->backend, "device",
-                               m->device, "versions", m->versions, "steps", m->steps);
-    json_t *ranks = json_array();
+    struct json *object = json_document(measurement_schema);
+    json_put_text(object, "plan_digest", m->plan_digest);
+    json_put_text(object, "backend", m->backend);
+    json_put_text(object, "device", m->device);
+    json_put_text(object, "versions", m->versions);
+    json_put_int(object, "steps", m->steps);
+    struct json *ranks = json_list();
     if (m->traced)
-        json_object_set_new(object, "traced", json_true());
+        json_put_bool(object, "traced", true);
     if (m->rehearsed_world > 0)
-        json_object_set_new(object, "rehearsal", rehearsal_to_json(m->rehearsed_world));
+        json_put(object, "rehearsal", rehearsal_to_json(m->rehearsed_world));
     for (size_t i = 0; i < m->rank_count; i++)
-        json_array_append_new(ranks, rank_to_json(&m->ranks[i]));
-    json_object_set_new(object, "ranks", ranks);
+        json_append(ranks, rank_to_json(&m->ranks[i]));
+    json_put(object, "ranks", ranks);
     return object;
 }
 
@@ -197,7 +198,7 @@ static void read_chunks(struct pool *pool, const struct node *map, struct routed
         return;
     ret->chunk_rows_received = pool_alloc(pool, list->count * sizeof *ret->chunk_rows_received);
     if (!ret->chunk_rows_received) {
-        diag_error(reterr, list->at, "no memory left");
+        diag_no_memory(reterr);
         return;
     }
     for (const struct node *entry = list->child; entry; entry = entry->next) {
@@ -217,7 +218,7 @@ static void read_routed(struct pool *pool, const struct node *map, struct measur
         return;
     ret->routed = pool_alloc(pool, list->count * sizeof *ret->routed);
     if (!ret->routed) {
-        diag_error(reterr, list->at, "no memory left");
+        diag_no_memory(reterr);
         return;
     }
     for (const struct node *entry = list->child; entry; entry = entry->next) {
@@ -245,7 +246,7 @@ static double *read_reals(struct pool *pool, const struct node *map, const char 
         return NULL;
     double *values = pool_alloc(pool, (list->count + 1) * sizeof *values);
     if (!values) {
-        diag_error(reterr, list->at, "no memory left");
+        diag_no_memory(reterr);
         return NULL;
     }
     for (const struct node *entry = list->child; entry; entry = entry->next) {
@@ -318,7 +319,7 @@ static void read_ranks(const struct node *root, struct measurement *ret, struct 
         return;
     ret->ranks = pool_alloc(&ret->pool, (list->count + 1) * sizeof *ret->ranks);
     if (!ret->ranks) {
-        diag_error(reterr, list->at, "no memory left");
+        diag_no_memory(reterr);
         return;
     }
     for (const struct node *entry = list->child; entry; entry = entry->next)

@@ -5,9 +5,9 @@
 
 #include "base/diag.h"
 #include "base/item.h"
+#include "base/json.h"
 #include "base/pool.h"
 
-#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -65,7 +65,7 @@ struct measurement {
     struct measured_rank *ranks;
 };
 
-json_t *measurement_to_json(const struct measurement *measurement);
+struct json *measurement_to_json(const struct measurement *measurement);
 int measurement_load(const char *path, struct measurement *ret, struct diag_list *reterr);
 void measurement_done(struct measurement *measurement);
 

@@ -6,6 +6,7 @@
 #include "base/text.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,71 +20,66 @@ static const char *const model_extras[] = { "params_total",      "params_active"
                                             "params_active_all", "params_active_core",
                                             "params_trained",    "params_by_component" };
 
-static int set_new(json_t *object, const char *key, json_t *value)
+static struct json *hardware_part(const struct plan *plan)
 {
-    return json_object_set_new(object, key, value);
-}
-
-static json_t *json_bytes(uint64_t value)
-{
-    return json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value);
-}
-
-static json_t *hardware_part(const struct plan *plan)
-{
-    json_t *hardware = hardware_to_json(&plan->hardware);
-    set_new(hardware, "gpus", json_integer(plan->gpus));
+    struct json *hardware = hardware_to_json(&plan->hardware);
+    json_put_int(hardware, "gpus", plan->gpus);
     return hardware;
 }
 
-static json_t *lengths_json(const struct lengths *lengths)
+struct json *plan_workload_json(const struct plan *plan)
 {
-    char text[LENGTHS_TEXT];
-    return json_string(lengths_format(lengths, text, sizeof text));
-}
-
-static json_t *workload_part(const struct plan *plan)
-{
-    char routing[64];
-    json_t *workload = json_object();
+    char routing[64], lengths[LENGTHS_TEXT];
+    struct json *workload = json_map();
 
     routing_format(&plan->routing, routing, sizeof routing);
-    set_new(workload, "seq_tokens", json_bytes(plan->seq_tokens));
+    json_put_u64(workload, "seq_tokens", plan->seq_tokens);
     if (plan->lengths.distinct > 0)
-        set_new(workload, "lengths", lengths_json(&plan->lengths));
-    set_new(workload, "micro_batch", json_integer(plan->choices.layout.micro_batch));
-    set_new(workload, "global_batch", json_integer(plan->global_batch));
-    set_new(workload, "routing", json_string(routing));
-    set_new(workload, "routing_quantile", json_real(plan->routing_quantile));
-    set_new(workload, "headroom_bytes", json_bytes(plan->headroom_bytes));
-    set_new(workload, "reserve_bytes", json_bytes(plan->reserve_bytes));
+        json_put_text(workload, "lengths", lengths_format(&plan->lengths, lengths, sizeof lengths));
+    json_put_int(workload, "micro_batch", plan->choices.layout.micro_batch);
+    json_put_int(workload, "global_batch", plan->global_batch);
+    json_put_text(workload, "routing", routing);
+    json_put_number(workload, "routing_quantile", plan->routing_quantile);
+    json_put_u64(workload, "headroom_bytes", plan->headroom_bytes);
+    json_put_u64(workload, "reserve_bytes", plan->reserve_bytes);
     return workload;
 }
 
-static json_t *recommended_part(const struct plan *plan)
+struct json *plan_engine_json(const struct plan *plan)
 {
-    json_t *recommended = json_object();
-    set_new(recommended, "layout", choices_layout_json(&plan->choices));
-    set_new(recommended, "primitives", choices_primitives_json(&plan->choices));
-    set_new(recommended, "dispatch_bound_rows", json_bytes(plan->dispatch_bound_rows));
+    struct json *engine = json_map();
+    json_put_text(engine, "name", plan->engine);
+    json_put_text(engine, "version", engine_version);
+    return engine;
+}
+
+/* A digest is of what a plan had before its younger keys, where they are as usual. */
+static struct json *recommended_part(const struct plan *plan, bool for_digest)
+{
+    struct json *recommended = json_map(), *primitives = choices_primitives_json(&plan->choices);
+    if (for_digest)
+        choices_drop_younger(&plan->choices, primitives);
+    json_put(recommended, "layout", choices_layout_json(&plan->choices));
+    json_put(recommended, "primitives", primitives);
+    json_put_u64(recommended, "dispatch_bound_rows", plan->dispatch_bound_rows);
     return recommended;
 }
 
-static json_t *inputs_to_json(const struct plan *plan, json_t *object)
+static void put_inputs(const struct plan *plan, bool for_digest, struct json *object)
 {
-    set_new(object, "model", model_to_json(&plan->model));
-    set_new(object, "hardware", hardware_part(plan));
-    set_new(object, "workload", workload_part(plan));
-    set_new(object, "engine",
-            json_pack("{s:s, s:s}", "name", plan->engine, "version", engine_version));
-    set_new(object, "recommended", recommended_part(plan));
-    return object;
+    json_put(object, "model", model_to_json(&plan->model));
+    json_put(object, "hardware", hardware_part(plan));
+    json_put(object, "workload", plan_workload_json(plan));
+    json_put(object, "engine", plan_engine_json(plan));
+    json_put(object, "recommended", recommended_part(plan, for_digest));
 }
 
-json_t *plan_to_json(const struct plan *plan)
+struct json *plan_to_json(const struct plan *plan)
 {
-    json_t *object = json_pack("{s:s, s:s}", "schema", plan_schema, "plan_digest", plan->digest);
-    return object ? inputs_to_json(plan, object) : NULL;
+    struct json *object = json_document(plan_schema);
+    json_put_text(object, "plan_digest", plan->digest);
+    put_inputs(plan, false, object);
+    return object;
 }
 
 /* FNV-1a, 64 bits: http://www.isthe.com/chongo/tech/comp/fnv/ */
@@ -95,16 +91,17 @@ static uint64_t fnv1a(const char *text)
     return hash;
 }
 
-void plan_seal(struct plan *plan)
+int plan_seal(struct plan *plan, struct diag_list *reterr)
 {
-    json_t *inputs = inputs_to_json(plan, json_object());
-    json_t *recommended = json_object_get(inputs, "recommended");
-    choices_drop_younger(&plan->choices, json_object_get(recommended, "primitives"));
-    char *text = json_dumps(inputs, JSON_COMPACT | JSON_SORT_KEYS);
-
-    (void)snprintf(plan->digest, sizeof plan->digest, "%016" PRIx64, fnv1a(text ? text : ""));
+    struct json *inputs = json_map();
+    put_inputs(plan, true, inputs);
+    char *text = json_dumps(json_view(inputs), JSON_COMPACT | JSON_SORT_KEYS);
+    json_free(inputs);
+    if (!text)
+        return diag_no_memory(reterr);
+    (void)snprintf(plan->digest, sizeof plan->digest, "%016" PRIx64, fnv1a(text));
     free(text);
-    json_decref(inputs);
+    return 0;
 }
 
 static int missing(const struct node *map, const char *key, struct diag_list *reterr)
@@ -182,7 +179,7 @@ static void read_model(struct tree *tree, struct plan *ret, struct diag_list *re
     const struct node *facts =
         without(&tree->pool, map, model_extras, sizeof model_extras / sizeof *model_extras);
     if (!facts)
-        diag_error(reterr, map->at, "no memory left");
+        diag_no_memory(reterr);
     else
         (void)model_from_node(facts, &ret->model, reterr);
 }
@@ -199,7 +196,7 @@ static void read_hardware(struct tree *tree, struct plan *ret, struct diag_list 
     const struct node *facts = without(&tree->pool, map, hardware_extras,
                                        sizeof hardware_extras / sizeof *hardware_extras);
     if (!facts)
-        diag_error(reterr, map->at, "no memory left");
+        diag_no_memory(reterr);
     else
         (void)hardware_from_node(facts, &ret->hardware, reterr);
 }
@@ -298,8 +295,7 @@ static void check_digest(const struct node *root, struct plan *plan, struct diag
 {
     const char *written = need_text(root, "plan_digest", reterr);
 
-    plan_seal(plan);
-    if (!written || strcmp(written, plan->digest) == 0)
+    if (plan_seal(plan, reterr) != 0 || !written || strcmp(written, plan->digest) == 0)
         return;
     diag_error(reterr, node_get(root, "plan_digest")->at,
                "plan_digest \"%s\" does not match the plan's contents (%s)", written, plan->digest);

@@ -26,13 +26,17 @@ struct plan {
     char digest[20];              /* of all of the above, 16 hex digits */
 };
 
-/* Fills plan->digest: FNV-1a 64 over the canonical JSON of the inputs and choices. */
-void plan_seal(struct plan *plan);
+/* Fills plan->digest: FNV-1a 64 over the canonical JSON of the inputs and choices. -1: out of
+ * memory. */
+int plan_seal(struct plan *plan, struct diag_list *reterr);
 
 /* The plan's own keys as the plan file holds them (schema, plan_digest, model, hardware, workload,
  * engine, recommended.layout, recommended.primitives); the planner adds its prediction to the same
  * object. */
-json_t *plan_to_json(const struct plan *plan);
+struct json *plan_to_json(const struct plan *plan);
+/* Two of its parts. */
+struct json *plan_workload_json(const struct plan *plan);
+struct json *plan_engine_json(const struct plan *plan);
 
 /* Reads a plan file back; unknown schema, missing parts, a digest that does not match, or choices
  * that are illegal for the model are errors with positions. Prediction keys are skipped. */

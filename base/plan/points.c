@@ -57,7 +57,7 @@ int points_add(struct points *points, const struct point *point, struct diag_lis
         size_t room = points->room ? 2 * points->room : 64;
         struct point *more = pool_alloc(&points->pool, room * sizeof *more);
         if (!more)
-            return diag_error(reterr, (struct pos){ 0 }, "no memory left");
+            return diag_no_memory(reterr);
         if (points->count > 0)
             memcpy(more, points->points, points->count * sizeof *more);
         points->points = more;
@@ -87,36 +87,41 @@ static double real_of(const struct point *point, size_t offset)
     return ret;
 }
 
-static void set_whole(json_t *object, const char *key, int64_t value)
+static void set_whole(struct json *object, const char *key, int64_t value)
 {
     if (value != 0)
-        json_object_set_new(object, key, json_integer(value));
+        json_put_int(object, key, value);
 }
 
-static json_t *point_to_json(const struct point *point)
+static struct json *point_to_json(const struct point *point)
 {
-    json_t *ret =
-        json_pack("{s:s, s:s}", "kind", point_kind_names[point->kind], "name", point->name);
+    struct json *ret = json_map();
+    json_put_text(ret, "kind", point_kind_names[point->kind]);
+    json_put_text(ret, "name", point->name);
     for (size_t i = 0; i < LONGS; i++)
         set_whole(ret, longs[i].key, whole_of(point, longs[i].offset, false));
     for (size_t i = 0; i < INTS; i++)
         set_whole(ret, ints[i].key, whole_of(point, ints[i].offset, true));
     for (size_t i = 0; i < REALS; i++)
         if (real_of(point, reals[i].offset) > 0)
-            json_object_set_new(ret, reals[i].key, json_real(real_of(point, reals[i].offset)));
+            json_put_number(ret, reals[i].key, real_of(point, reals[i].offset));
     return ret;
 }
 
-json_t *points_to_json(const struct points *points)
+struct json *points_to_json(const struct points *points)
 {
-    json_t *ret = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:b, s:I}", "schema", points_schema,
-                            "backend", points->backend, "device", points->device, "versions",
-                            points->versions, "date", points->date, "ranks", points->ranks, "quick",
-                            points->quick, "memory_bytes", (json_int_t)points->memory_bytes);
-    json_t *list = json_array();
+    struct json *ret = json_document(points_schema);
+    json_put_text(ret, "backend", points->backend);
+    json_put_text(ret, "device", points->device);
+    json_put_text(ret, "versions", points->versions);
+    json_put_text(ret, "date", points->date);
+    json_put_int(ret, "ranks", points->ranks);
+    json_put_bool(ret, "quick", points->quick);
+    json_put_u64(ret, "memory_bytes", points->memory_bytes);
+    struct json *list = json_list();
     for (size_t i = 0; i < points->count; i++)
-        json_array_append_new(list, point_to_json(&points->points[i]));
-    json_object_set_new(ret, "points", list);
+        json_append(list, point_to_json(&points->points[i]));
+    json_put(ret, "points", list);
     return ret;
 }
 

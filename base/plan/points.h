@@ -4,9 +4,9 @@
 #define RANKFIT_BASE_PLAN_POINTS_H
 
 #include "base/diag.h"
+#include "base/json.h"
 #include "base/pool.h"
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -65,7 +65,7 @@ struct points {
 /* Adds a copy; -1 when the system has no memory left. */
 int points_add(struct points *points, const struct point *point, struct diag_list *reterr);
 
-json_t *points_to_json(const struct points *points);
+struct json *points_to_json(const struct points *points);
 /* -1 with every fault found. points_done is due in any case. */
 int points_load(const char *path, struct points *ret, struct diag_list *reterr);
 void points_done(struct points *points);

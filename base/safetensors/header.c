@@ -187,7 +187,7 @@ static int read_metadata(const struct reading *reading, json_t *map, struct head
         return diag_error(reading->reterr, reading->at, "__metadata__ is not a map");
     ret->metadata = pool_alloc(reading->pool, json_object_size(map) * sizeof *ret->metadata);
     if (!ret->metadata)
-        return diag_error(reading->reterr, reading->at, "out of memory");
+        return diag_no_memory(reading->reterr);
     json_object_foreach(map, key, value)
     {
         const char *text = json_string_value(value);
@@ -199,7 +199,7 @@ static int read_metadata(const struct reading *reading, json_t *map, struct head
         entry->key = pool_copy_text(reading->pool, key, strlen(key));
         entry->value = pool_copy_text(reading->pool, text, strlen(text));
         if (!entry->key || !entry->value)
-            return diag_error(reading->reterr, reading->at, "out of memory");
+            return diag_no_memory(reading->reterr);
     }
     return 0;
 }
@@ -251,7 +251,7 @@ static int read_root(const struct reading *reading, json_t *root, struct header 
     int before = reading->reterr->errors;
     ret->tensors = pool_alloc(reading->pool, json_object_size(root) * sizeof *ret->tensors);
     if (!ret->tensors)
-        return diag_error(reading->reterr, reading->at, "out of memory");
+        return diag_no_memory(reading->reterr);
     json_object_foreach(root, name, value)
     {
         if (strcmp(name, "__metadata__") == 0) {
@@ -260,7 +260,7 @@ static int read_root(const struct reading *reading, json_t *root, struct header 
         }
         char *copy = pool_copy_text(reading->pool, name, strlen(name));
         if (!copy)
-            return diag_error(reading->reterr, reading->at, "out of memory");
+            return diag_no_memory(reading->reterr);
         (void)read_tensor(reading, copy, value, &ret->tensors[ret->count++]);
     }
     if (reading->reterr->errors == before) {

@@ -57,11 +57,11 @@ static int open_shards(const char *path, const char *const *names, int count,
     int before = reterr->errors;
     ret->files = pool_alloc(&ret->pool, (size_t)count * sizeof *ret->files);
     if (!ret->files)
-        return diag_error(reterr, (struct pos){ .file = path }, "out of memory");
+        return diag_no_memory(reterr);
     for (int i = 0; i < count; i++) {
         char *shard = pool_printf(&ret->pool, "%.*s%s", directory, path, names[i]);
         if (!shard)
-            return diag_error(reterr, (struct pos){ .file = path }, "out of memory");
+            return diag_no_memory(reterr);
         ret->file_count = i + 1;
         if (data_file_open(&ret->pool, shard, &ret->files[i], reterr) == 0)
             sort_by_name(ret->files[i].header.tensors, ret->files[i].header.count);
@@ -76,7 +76,7 @@ static int collect(const struct node *map, const char *const *names, struct safe
     int before = reterr->errors;
     ret->tensors = pool_alloc(&ret->pool, map->count * sizeof *ret->tensors);
     if (!ret->tensors)
-        return diag_error(reterr, map->at, "out of memory");
+        return diag_no_memory(reterr);
     for (const struct node *child = map->child; child; child = child->next) {
         const char *const *name =
             bsearch(&child->text, names, (size_t)ret->file_count, sizeof *names, compare_texts);
@@ -100,7 +100,7 @@ static int read_map(const char *path, const struct node *map, struct safetensors
 {
     const char **names = malloc((map->count + 1) * sizeof *names);
     if (!names)
-        return diag_error(reterr, map->at, "out of memory");
+        return diag_no_memory(reterr);
     int count = shard_names(map, names, reterr);
     int status = count < 0 ? -1 : open_shards(path, names, count, ret, reterr);
     if (status == 0)

@@ -73,7 +73,7 @@ static int read_header(struct pool *pool, uint64_t file_bytes, struct data_file 
         return -1;
     char *text = malloc(length + 1);
     if (!text)
-        return diag_error(reterr, (struct pos){ .file = file->path }, "out of memory");
+        return diag_no_memory(reterr);
     file->data_begin = HEADER_LENGTH_BYTES + length;
     int status = read_bytes(file, HEADER_LENGTH_BYTES, text, length, reterr);
     if (status == 0)
@@ -90,7 +90,7 @@ int data_file_open(struct pool *pool, const char *path, struct data_file *ret,
     struct stat status;
     *ret = (struct data_file){ .path = pool_copy_text(pool, path, strlen(path)), .handle = -1 };
     if (!ret->path)
-        return diag_error(reterr, at, "out of memory");
+        return diag_no_memory(reterr);
     /* O_NONBLOCK: a pipe must not make us wait for its writer. */
     ret->handle = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (ret->handle < 0 || fstat(ret->handle, &status) < 0)

@@ -34,7 +34,7 @@ static int open_single(const char *path, struct safetensors *ret, struct diag_li
 {
     ret->files = pool_alloc(&ret->pool, sizeof *ret->files);
     if (!ret->files)
-        return diag_error(reterr, (struct pos){ .file = path }, "out of memory");
+        return diag_no_memory(reterr);
     ret->file_count = 1;
     if (data_file_open(&ret->pool, path, ret->files, reterr) < 0)
         return -1;
@@ -76,7 +76,7 @@ int safetensors_open(const char *path, struct safetensors **ret, struct diag_lis
     }
     struct safetensors *checkpoint = calloc(1, sizeof *checkpoint);
     if (!checkpoint)
-        return diag_error(reterr, (struct pos){ .file = path }, "out of memory");
+        return diag_no_memory(reterr);
     int opened = ends_in(path, ".json") ? index_open(path, checkpoint, reterr)
                                         : open_single(path, checkpoint, reterr);
     if (opened < 0)

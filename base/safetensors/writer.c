@@ -3,6 +3,7 @@
 #include "base/checked.h"
 #include "base/file.h"
 #include "base/safetensors/header.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -20,22 +21,25 @@ struct safetensors_writer {
 };
 
 /* {"dtype": ..., "shape": [...], "data_offsets": [begin, end]}; advances *end. */
-static json_t *tensor_json(const struct tensor_description *tensor, uint64_t *end)
+static struct json *tensor_json(const struct tensor_description *tensor, uint64_t *end)
 {
     struct stored_tensor sizes = { .type = tensor->type, .axes = tensor->axes };
-    json_t *shape = json_array();
+    struct json *ret = json_map(), *shape = json_list(), *offsets = json_list();
     for (int i = 0; i < tensor->axes; i++) {
         sizes.shape[i] = tensor->shape[i];
-        json_array_append_new(shape, json_integer((json_int_t)tensor->shape[i]));
+        json_append_u64(shape, tensor->shape[i]);
     }
     (void)stored_tensor_measure(&sizes);
-    uint64_t begin = *end;
-    *end = add_sat(begin, sizes.bytes);
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", tensor_type_name(tensor->type), "shape",
-                     shape, "data_offsets", (json_int_t)begin, (json_int_t)*end);
+    json_append_u64(offsets, *end);
+    *end = add_sat(*end, sizes.bytes);
+    json_append_u64(offsets, *end);
+    json_put_text(ret, "dtype", tensor_type_name(tensor->type));
+    json_put(ret, "shape", shape);
+    json_put(ret, "data_offsets", offsets);
+    return ret;
 }
 
-static int add_tensors(const struct safetensors_contents *contents, json_t *root,
+static int add_tensors(const struct safetensors_contents *contents, struct json *root,
                        uint64_t *ret_bytes, struct pos at, struct diag_list *reterr)
 {
     for (size_t i = 0; i < contents->count; i++) {
@@ -49,26 +53,31 @@ static int add_tensors(const struct safetensors_contents *contents, json_t *root
                               tensor->name);
         if (strcmp(tensor->name, "__metadata__") == 0)
             return diag_error(reterr, at, "a tensor cannot be called __metadata__");
-        if (json_object_get(root, tensor->name))
+        if (!text_is_utf8(tensor->name))
+            return diag_error(reterr, at, "the name of tensor %zu is not UTF-8 text", i);
+        if (json_has(root, tensor->name))
             return diag_error(reterr, at, "the name '%.*s' is given twice",
                               name_shown(tensor->name), tensor->name);
-        if (json_object_set_new(root, tensor->name, tensor_json(tensor, ret_bytes)) < 0)
-            return diag_error(reterr, at, "the name of tensor %zu is not UTF-8 text", i);
+        json_put(root, tensor->name, tensor_json(tensor, ret_bytes));
     }
     return 0;
 }
 
-static json_t *metadata_json(const struct safetensors_contents *contents)
+static int add_metadata(const struct safetensors_contents *contents, struct json *root,
+                        struct pos at, struct diag_list *reterr)
 {
-    json_t *ret = json_object();
-    for (size_t i = 0; ret && i < contents->metadata_count; i++) {
+    struct json *metadata = contents->metadata_count > 0 ? json_map() : NULL;
+    for (size_t i = 0; i < contents->metadata_count; i++) {
         const struct tensor_metadata *entry = &contents->metadata[i];
-        if (json_object_set_new(ret, entry->key, json_string(entry->value)) < 0) {
-            json_decref(ret);
-            return NULL;
+        if (!text_is_utf8(entry->key) || !text_is_utf8(entry->value)) {
+            json_free(metadata);
+            return diag_error(reterr, at, "metadata is not UTF-8 text");
         }
+        json_put_text(metadata, entry->key, entry->value);
     }
-    return ret;
+    if (contents->metadata_count > 0)
+        json_put(root, "__metadata__", metadata);
+    return 0;
 }
 
 /* The header as compact JSON with spaces behind it, in a malloc'd string; NULL with a diagnostic.
@@ -76,17 +85,12 @@ static json_t *metadata_json(const struct safetensors_contents *contents)
 static char *render_header(const struct safetensors_contents *contents, struct pos at,
                            uint64_t *ret_data_bytes, struct diag_list *reterr)
 {
-    json_t *root = json_object();
-    json_t *metadata = metadata_json(contents);
+    struct json *root = json_map();
     char *ret = NULL;
     *ret_data_bytes = 0;
-    if (!root || !metadata)
-        diag_error(reterr, at, "metadata is not UTF-8 text");
-    else if (json_object_set(root, "__metadata__", metadata) == 0 &&
-             add_tensors(contents, root, ret_data_bytes, at, reterr) == 0) {
-        if (contents->metadata_count == 0)
-            (void)json_object_del(root, "__metadata__");
-        char *text = json_dumps(root, JSON_COMPACT);
+    if (add_metadata(contents, root, at, reterr) == 0 &&
+        add_tensors(contents, root, ret_data_bytes, at, reterr) == 0) {
+        char *text = json_dumps(json_view(root), JSON_COMPACT);
         size_t length = text ? strlen(text) : 0;
         size_t padded = (size_t)round_up_to(length, DATA_ALIGNMENT);
         ret = text ? realloc(text, padded + 1) : NULL;
@@ -95,11 +99,10 @@ static char *render_header(const struct safetensors_contents *contents, struct p
             ret[padded] = '\0';
         } else {
             free(text);
-            diag_error(reterr, at, "out of memory");
+            diag_no_memory(reterr);
         }
     }
-    json_decref(metadata);
-    json_decref(root);
+    json_free(root);
     return ret;
 }
 
@@ -130,10 +133,10 @@ int safetensors_create(const char *path, const struct safetensors_contents *cont
     *ret = NULL;
     struct safetensors_writer *writer = calloc(1, sizeof *writer);
     if (!writer)
-        return diag_error(reterr, (struct pos){ .file = path }, "out of memory");
+        return diag_no_memory(reterr);
     writer->at.file = pool_copy_text(&writer->pool, path, strlen(path));
     if (!writer->at.file) {
-        diag_error(reterr, (struct pos){ .file = path }, "out of memory");
+        diag_no_memory(reterr);
         safetensors_discard(writer);
         return -1;
     }

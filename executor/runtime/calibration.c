@@ -29,9 +29,9 @@ int calibration_run(const struct machine *machine, const char *backend, const ch
     describe(machine, backend, &points);
     int ret = calibrate(&calibration, &points, reterr);
     if (ret == 0 && machine->fabric->rank == 0) {
-        json_t *document = points_to_json(&points);
+        struct json *document = points_to_json(&points);
         ret = file_write_document(path, document, reterr);
-        json_decref(document);
+        json_free(document);
     }
     points_done(&points);
     return ret;

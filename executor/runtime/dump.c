@@ -165,14 +165,17 @@ void dump_done(struct dump *dump)
     memset(dump, 0, sizeof *dump);
 }
 
-static json_t *header_entry(const struct dump_tensor *tensor, uint64_t begin)
+static struct json *header_entry(const struct dump_tensor *tensor, uint64_t begin)
 {
-    json_t *shape = json_array();
+    struct json *ret = json_map(), *shape = json_list(), *offsets = json_list();
     for (int i = 0; i < tensor->axes; i++)
-        json_array_append_new(shape, json_integer((json_int_t)tensor->shape[i]));
-    uint64_t end = begin + tensor->elements * sizeof(float);
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape, "data_offsets",
-                     (json_int_t)begin, (json_int_t)end);
+        json_append_u64(shape, tensor->shape[i]);
+    json_append_u64(offsets, begin);
+    json_append_u64(offsets, begin + tensor->elements * sizeof(float));
+    json_put_text(ret, "dtype", "F32");
+    json_put(ret, "shape", shape);
+    json_put(ret, "data_offsets", offsets);
+    return ret;
 }
 
 /* Where the next piece goes. */
@@ -185,17 +188,17 @@ static char *put(char *at, const void *from, uint64_t bytes)
 /* Length of the header (8 bytes, little endian), header in JSON, tensors. */
 static char *render(const struct dump *dump, size_t *ret_bytes)
 {
-    json_t *header = json_object();
+    struct json *header = json_map();
     uint64_t data = 0;
 
     for (size_t i = 0; i < dump->count; i++) {
-        json_object_set_new(header, dump->tensors[i].name, header_entry(&dump->tensors[i], data));
+        json_put(header, dump->tensors[i].name, header_entry(&dump->tensors[i], data));
         data += dump->tensors[i].elements * sizeof(float);
     }
-    char *text = json_dumps(header, JSON_COMPACT);
+    char *text = json_dumps(json_view(header), JSON_COMPACT);
     uint64_t length = text ? strlen(text) : 0;
     char *file = text ? malloc(sizeof length + length + data) : NULL;
-    json_decref(header);
+    json_free(header);
     if (file) {
         char *at = put(put(file, &length, sizeof length), text, length);
         for (size_t i = 0; i < dump->count; i++)

@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/text.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,7 +134,7 @@ static size_t pack_routed(const struct record *record, struct routed_rows *ret)
     return count;
 }
 
-static json_t *own_document(const struct record *record, const struct trainer *t)
+static struct json *own_document(const struct record *record, const struct trainer *t)
 {
     const struct plan *plan = t->work.plan;
     struct measured_rank rank;
@@ -154,24 +155,21 @@ static json_t *own_document(const struct record *record, const struct trainer *t
     (void)text_copy(m.backend, sizeof m.backend, record->machine.backend);
     (void)text_copy(m.device, sizeof m.device, record->machine.device);
     (void)text_copy(m.versions, sizeof m.versions, record->machine.versions);
-    json_t *document = measurement_to_json(&m);
+    struct json *document = measurement_to_json(&m);
     free(routed);
     return document;
 }
 
 /* Rank 0's document with the ranks of all others. */
-static int merge(json_t *document, char *const *texts, const uint64_t *bytes, int count)
+static void merge(struct json *document, char *const *texts, const uint64_t *bytes, int count)
 {
-    json_t *ranks = json_object_get(document, "ranks");
-    for (int i = 1; i < count; i++) {
-        json_t *other = json_loadb(texts[i], bytes[i], 0, NULL);
-        json_t *rank = json_array_get(json_object_get(other, "ranks"), 0);
-        int failed = rank ? json_array_append(ranks, rank) : -1;
-        json_decref(other);
-        if (failed)
-            return -1;
+    struct json *ranks = json_list();
+    for (int i = 0; i < count; i++) {
+        json_t *own = json_loadb(texts[i], bytes[i], 0, NULL);
+        json_append(ranks, json_of(json_incref(json_array_get(json_object_get(own, "ranks"), 0))));
+        json_decref(own);
     }
-    return 0;
+    json_put(document, "ranks", ranks);
 }
 
 /* Nobody goes on before the file stands: a fault in the next step must not cost this one's. */
@@ -183,8 +181,8 @@ static int wait_for_writer(struct fabric *f, struct diag_list *reterr)
     return ret;
 }
 
-static int gather_and_write(struct fabric *f, json_t *document, const char *text, const char *path,
-                            struct diag_list *reterr)
+static int gather_and_write(struct fabric *f, struct json *document, const char *text,
+                            const char *path, struct diag_list *reterr)
 {
     char **texts = calloc((size_t)f->world, sizeof *texts);
     uint64_t *bytes = calloc((size_t)f->world, sizeof *bytes);
@@ -195,9 +193,8 @@ static int gather_and_write(struct fabric *f, json_t *document, const char *text
         ret = f->ops->gather_text(f->all, text, strlen(text), texts, bytes, reterr);
     progress_waited(f->progress);
     if (ret == 0 && f->rank == 0 && texts && bytes) {
-        ret = merge(document, texts, bytes, f->world) == 0 ? 0 : no_memory(reterr);
-        if (ret == 0)
-            ret = file_write_document(path, document, reterr);
+        merge(document, texts, bytes, f->world);
+        ret = file_write_document(path, document, reterr);
     }
     if (ret == 0)
         ret = wait_for_writer(f, reterr);
@@ -209,8 +206,8 @@ static int gather_and_write(struct fabric *f, json_t *document, const char *text
 }
 
 /* A rehearsed rank is all there is. */
-static int gather_or_write(struct fabric *f, json_t *document, const char *text, const char *path,
-                           struct diag_list *reterr)
+static int gather_or_write(struct fabric *f, struct json *document, const char *text,
+                           const char *path, struct diag_list *reterr)
 {
     return f->alone ? file_write_document(path, document, reterr)
                     : gather_and_write(f, document, text, path, reterr);
@@ -219,11 +216,11 @@ static int gather_or_write(struct fabric *f, json_t *document, const char *text,
 int record_write(const struct record *record, const struct trainer *trainer, const char *path,
                  struct diag_list *reterr)
 {
-    json_t *document = own_document(record, trainer);
-    char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
+    struct json *document = own_document(record, trainer);
+    char *text = json_dumps(json_view(document), JSON_COMPACT);
     int ret = text ? gather_or_write(trainer->mesh.fabric, document, text, path, reterr)
                    : no_memory(reterr);
     free(text);
-    json_decref(document);
+    json_free(document);
     return ret;
 }

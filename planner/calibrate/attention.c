@@ -191,7 +191,7 @@ int form_attention(const struct form_input *in, struct calibration *ret, struct 
 {
     struct groups *g = calloc(1, sizeof *g);
     if (!g)
-        return diag_error(reterr, (struct pos){ 0 }, "out of memory");
+        return diag_no_memory(reterr);
     g->in = in;
     collect(g, 0);
     if (g->points > 0) {

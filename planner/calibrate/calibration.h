@@ -45,7 +45,8 @@ const struct calibration_value *calibration_value(const struct calibration *cali
 
 /* The hardware file: values measured with their source, all others as the base file's root has
  * them. For file_write_document. */
-json_t *calibration_document(const struct calibration *calibration, const struct points *points,
-                             const struct node *base, const char *name);
+struct json *calibration_document(const struct calibration *calibration,
+                                  const struct points *points, const struct node *base,
+                                  const char *name);
 
 #endif

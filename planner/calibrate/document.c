@@ -7,37 +7,44 @@
 #include <string.h>
 
 /* A scalar as the base file has it: `detect` and sizes with a unit stay words. */
-static json_t *scalar(const struct node *node)
+static void put_scalar(struct json *map, const char *key, const struct node *node)
 {
     switch (node->kind) {
     case NODE_BOOL:
-        return json_boolean(node->boolean);
+        json_put_bool(map, key, node->boolean);
+        return;
     case NODE_INT:
-        return json_integer(node->integer);
+        json_put_int(map, key, node->integer);
+        return;
     case NODE_REAL:
-        return json_real(node->real);
+        json_put_number(map, key, node->real);
+        return;
     case NODE_NULL:
     case NODE_TEXT:
     case NODE_LIST:
     case NODE_MAP:
         break;
     }
-    return json_string(node->text ? node->text : "");
+    json_put_text(map, key, node->text ? node->text : "");
 }
 
-static json_t *copy_of(const struct node *node)
+static void put_copy(struct json *map, const char *key, const struct node *node)
 {
-    if (node->kind != NODE_MAP)
-        return scalar(node);
-    json_t *ret = json_object();
+    if (node->kind != NODE_MAP) {
+        put_scalar(map, key, node);
+        return;
+    }
+    struct json *copy = json_map();
     for (const struct node *child = node->child; child; child = child->next)
-        json_object_set_new(ret, child->key, scalar(child));
-    return ret;
+        put_scalar(copy, child->key, child);
+    json_put(map, key, copy);
 }
 
-static json_t *sourced(json_t *value, const char *source)
+/* Behind the value of a key. */
+static void put_source(struct json *map, const char *source)
 {
-    return json_pack("{s:o, s:s, s:s}", "value", value, "source", source, "confidence", "A");
+    json_put_text(map, "source", source);
+    json_put_text(map, "confidence", "A");
 }
 
 /* "measured by rankfit calibrate, 2026-11-29, NVIDIA H200, driver 580..., 45 points, residual 4.1 %
@@ -57,30 +64,43 @@ static void source_of(const struct calibration *calibration, const struct points
                 100 * fit->worst, fit->worst_point);
 }
 
-static json_t *measured(const struct calibration *calibration, const struct points *points,
-                        const struct hardware_key *key, const struct calibration_value *value)
+static struct json *measured(const struct calibration *calibration, const struct points *points,
+                             const struct hardware_key *key, const struct calibration_value *value)
 {
     char source[512];
-    bool whole = key->type == HARDWARE_BYTES || key->type == HARDWARE_INT;
+    struct json *ret = json_map();
     source_of(calibration, points, value, source, sizeof source);
-    return sourced(whole ? json_integer((json_int_t)value->value) : json_real(value->value),
-                   source);
+    if (key->type == HARDWARE_BYTES || key->type == HARDWARE_INT)
+        json_put_int(ret, "value", (int64_t)value->value);
+    else
+        json_put_number(ret, "value", value->value);
+    put_source(ret, source);
+    return ret;
 }
 
-json_t *calibration_document(const struct calibration *calibration, const struct points *points,
-                             const struct node *base, const char *name)
+static struct json *named(const char *name)
 {
-    json_t *ret = json_object();
+    struct json *ret = json_map();
+    json_put_text(ret, "value", name);
+    put_source(ret, "this file");
+    return ret;
+}
+
+struct json *calibration_document(const struct calibration *calibration,
+                                  const struct points *points, const struct node *base,
+                                  const char *name)
+{
+    struct json *ret = json_map();
     for (size_t i = 0; i < hardware_key_count; i++) {
         const struct hardware_key *key = &hardware_keys[i];
         const struct calibration_value *value = calibration_value(calibration, key->key);
         const struct node *was = node_get(base, key->key);
         if (strcmp(key->key, "name") == 0)
-            json_object_set_new(ret, key->key, sourced(json_string(name), "this file"));
+            json_put(ret, key->key, named(name));
         else if (value)
-            json_object_set_new(ret, key->key, measured(calibration, points, key, value));
+            json_put(ret, key->key, measured(calibration, points, key, value));
         else if (was)
-            json_object_set_new(ret, key->key, copy_of(was));
+            put_copy(ret, key->key, was);
     }
     return ret;
 }

@@ -9,14 +9,14 @@ static int show(const struct options *options, const struct subject *subject, in
                 struct diag_list *reterr)
 {
     int status = EXIT_ANSWERED;
-    json_t *document = report_budget_json(&subject->prediction, rank);
+    struct json *document = report_budget_json(&subject->prediction, rank);
     if (output_file(options, document, reterr) != 0)
         status = EXIT_SYSTEM;
-    if (options_has(options, OPTION_JSON))
-        output_json(document);
-    else
+    if (!options_has(options, OPTION_JSON))
         report_budget_text(&subject->prediction, rank, output_style());
-    json_decref(document);
+    else if (output_json(document, reterr) != 0)
+        status = EXIT_SYSTEM;
+    json_free(document);
     return status;
 }
 

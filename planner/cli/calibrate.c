@@ -187,9 +187,9 @@ static int keep_points(const struct errand *e, struct diag_list *reterr)
     const char *path = e->options->value[OPTION_POINTS];
     if (!path)
         return 0;
-    json_t *document = points_to_json(&e->points);
+    struct json *document = points_to_json(&e->points);
     int ret = file_write_document(path, document, reterr);
-    json_decref(document);
+    json_free(document);
     return ret;
 }
 
@@ -227,9 +227,10 @@ static int write_hardware(const struct errand *e, const struct calibration_repor
     const char *path = e->options->value[OPTION_OUTPUT];
     const char *dot = path ? strrchr(path, '.') : NULL;
     bool yaml = dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
-    json_t *document =
+    struct json *document =
         calibration_document(&e->calibration, &e->points, e->base_file.root, e->name);
-    char *body = file_render_yaml(document), *comment = report_calibration_comment(report);
+    char *body = file_render_yaml(json_view(document)),
+         *comment = report_calibration_comment(report);
     char *whole = NULL;
     size_t bytes = body && comment ? strlen(comment) + strlen(body) : 0;
     int ret = -1;
@@ -240,12 +241,12 @@ static int write_hardware(const struct errand *e, const struct calibration_repor
             ret = yaml ? file_write_whole(path, whole, bytes, reterr)
                        : file_write_document(path, document, reterr);
     } else {
-        diag_error(reterr, nowhere, "out of memory");
+        diag_no_memory(reterr);
     }
     free(whole);
     free(comment);
     free(body);
-    json_decref(document);
+    json_free(document);
     return ret;
 }
 
@@ -275,14 +276,14 @@ static int fit_and_write(struct errand *e, struct diag_list *reterr)
     if (write_hardware(e, &report, reterr) != 0)
         return EXIT_SYSTEM;
     warn_of_unrest(e, reterr);
-    if (options_has(e->options, OPTION_JSON)) {
-        json_t *document = report_calibration_json(&report);
-        output_json(document);
-        json_decref(document);
-    } else {
+    if (!options_has(e->options, OPTION_JSON)) {
         report_calibration_text(&report, output_style());
+        return EXIT_ANSWERED;
     }
-    return EXIT_ANSWERED;
+    struct json *document = report_calibration_json(&report);
+    int written = output_json(document, reterr);
+    json_free(document);
+    return written == 0 ? EXIT_ANSWERED : EXIT_SYSTEM;
 }
 
 /* Everything that can be wrong with the question, before minutes are spent on it. */

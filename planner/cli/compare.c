@@ -22,14 +22,14 @@ static int show(const struct options *options, const struct comparison *comparis
                 struct diag_list *reterr)
 {
     int status = comparison->within ? EXIT_ANSWERED : EXIT_NO;
-    json_t *document = comparison_to_json(comparison);
+    struct json *document = comparison_to_json(comparison);
     if (output_file(options, document, reterr) != 0)
         status = EXIT_SYSTEM;
-    if (options_has(options, OPTION_JSON))
-        output_json(document);
-    else
+    if (!options_has(options, OPTION_JSON))
         report_comparison_text(comparison, output_style());
-    json_decref(document);
+    else if (output_json(document, reterr) != 0)
+        status = EXIT_SYSTEM;
+    json_free(document);
     return status;
 }
 

@@ -11,6 +11,7 @@
 #include "planner/report/table.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -115,27 +116,31 @@ static int label_width(json_t *object, int indent)
     return width;
 }
 
-static void print_entry(json_t *entry)
+static void print_entry(json_t *entry, const char *kind)
 {
-    (void)printf("%s (%s)\n", json_string_value(json_object_get(entry, "name")),
-                 json_string_value(json_object_get(entry, "kind")));
+    (void)printf("%s (%s)\n", json_string_value(json_object_get(entry, "name")), kind);
     print_members(label_width(entry, 0), "", entry);
 }
 
-static void print_document(json_t *document, bool as_json)
+static void print_document(const json_t *document)
 {
     size_t index;
-    json_t *entry;
-    if (as_json) {
-        output_json(document);
-        return;
-    }
-    json_t *model = json_object_get(document, "model");
-    if (model) {
-        json_object_set_new(model, "kind", json_string("model"));
-        print_entry(model);
-    }
-    json_array_foreach(json_object_get(document, "entries"), index, entry) print_entry(entry);
+    json_t *entry, *model = json_object_get(document, "model");
+    if (model)
+        print_entry(model, "model");
+    json_array_foreach(json_object_get(document, "entries"), index, entry)
+        print_entry(entry, json_string_value(json_object_get(entry, "kind")));
+}
+
+static int show(const struct options *options, const struct json *document,
+                struct diag_list *reterr)
+{
+    if (options_has(options, OPTION_JSON))
+        return output_json(document, reterr);
+    if (!json_view(document))
+        return diag_no_memory(reterr);
+    print_document(json_view(document));
+    return 0;
 }
 
 /* A name of data that ships, or a path; machines and models are files. */
@@ -160,92 +165,109 @@ static bool is_model(const char *name)
     return stat(name, &info) == 0 || strchr(name, '/') || is_data("models", name);
 }
 
-static json_t *explain_model(const char *name, struct diag_list *reterr)
+static int explain_model(const char *name, struct json *document, struct diag_list *reterr)
 {
     struct model model = { 0 };
     if (model_load(name, &model, reterr) != 0)
-        return NULL;
-    return json_pack("{s:s, s:o}", "schema", "rankfit.explain/1", "model",
-                     report_model_json(&model));
+        return EXIT_QUESTION;
+    json_put(document, "model", report_model_json(&model));
+    return EXIT_ANSWERED;
 }
 
-static json_t *explain_machine(const char *name, struct diag_list *reterr)
+static int explain_machine(const char *name, struct json *document, struct diag_list *reterr)
 {
     struct hardware hardware = { 0 };
     if (hardware_load(name, &hardware, reterr) != 0)
-        return NULL;
-    json_t *entry = json_pack("{s:s, s:s}", "kind", "hardware", "name", name);
-    json_t *facts = hardware_to_json(&hardware);
-    json_object_update_missing(entry, facts);
-    json_decref(facts);
-    return json_pack("{s:s, s:[o]}", "schema", "rankfit.explain/1", "entries", entry);
+        return EXIT_QUESTION;
+    struct json *entry = json_map(), *entries = json_list();
+    json_put_text(entry, "kind", "hardware");
+    json_put_text(entry, "name", name);
+    json_merge(entry, hardware_to_json(&hardware));
+    json_append(entries, entry);
+    json_put(document, "entries", entries);
+    return EXIT_ANSWERED;
 }
+
+struct names {
+    struct pool pool;
+    size_t count;
+    const char *names[MAX_NAMES];
+};
 
 static void add_name(const char *name, const char *path, void *context)
 {
+    struct names *names = context;
+    char *copy = pool_copy_text(&names->pool, name, strlen(name));
     (void)path;
-    json_array_append_new(context, json_string(name));
+    if (copy && names->count < MAX_NAMES)
+        names->names[names->count++] = copy;
 }
 
 static int unknown_name(const char *name, struct diag_list *reterr)
 {
-    const char *names[MAX_NAMES];
-    size_t count = 0;
-    json_t *data = json_array();
+    struct names known = { .count = 0 };
     struct diag_list ignored = { 0 };
-    (void)file_list_data("models", add_name, data, &ignored);
-    (void)file_list_data("hardware", add_name, data, &ignored);
-    for (size_t i = 0; i < json_array_size(data) && count < MAX_NAMES; i++)
-        names[count++] = json_string_value(json_array_get(data, i));
+    (void)file_list_data("models", add_name, &known, &ignored);
+    (void)file_list_data("hardware", add_name, &known, &ignored);
     for (size_t kind = 0; kind < explainer_count; kind++)
-        for (size_t i = 0; explainers[kind].name(i) && count < MAX_NAMES; i++)
-            names[count++] = explainers[kind].name(i);
-    const char *nearest = text_nearest(name, names, count);
+        for (size_t i = 0; explainers[kind].name(i) && known.count < MAX_NAMES; i++)
+            known.names[known.count++] = explainers[kind].name(i);
+    const char *nearest = text_nearest(name, known.names, known.count);
     diag_error(reterr, (struct pos){ 0 }, "nothing is called '%s'", name);
     if (nearest)
         diag_hint(reterr, "did you mean '%s'?", nearest);
     else
         diag_hint(reterr, "rankfit list keys, items, primitives, models or hardware");
-    json_decref(data);
+    pool_done(&known.pool);
     return EXIT_QUESTION;
 }
 
-/* Everything of that name: `fsdp` is a key and a value of another. NULL when there is nothing. */
-static json_t *explain_words(const char *name, const struct prediction *prediction)
+/* Everything of that name: `fsdp` is a key and a value of another. False when there is nothing. */
+static bool explain_words(const char *name, const struct prediction *prediction,
+                          struct json *document)
 {
-    json_t *entries = json_array();
+    struct json *entries = json_list();
+    bool found = false;
     for (size_t i = 0; i < explainer_count; i++) {
-        json_t *entry = explainers[i].explain(name, prediction);
-        if (entry)
-            json_array_append_new(entries, entry);
+        struct json *entry = json_map();
+        bool here = explainers[i].explain(name, prediction, entry);
+        if (here)
+            json_append(entries, entry);
+        else
+            json_free(entry);
+        found = found || here;
     }
-    if (json_array_size(entries) == 0) {
-        json_decref(entries);
-        return NULL;
-    }
-    return json_pack("{s:s, s:o}", "schema", "rankfit.explain/1", "entries", entries);
+    if (found)
+        json_put(document, "entries", entries);
+    else
+        json_free(entries);
+    return found;
+}
+
+static int explain(const char *name, const struct prediction *prediction, struct json *document,
+                   struct diag_list *reterr)
+{
+    if (explain_words(name, prediction, document))
+        return EXIT_ANSWERED;
+    if (is_machine(name))
+        return explain_machine(name, document, reterr);
+    return is_model(name) ? explain_model(name, document, reterr) : unknown_name(name, reterr);
 }
 
 int command_explain(const struct options *options, struct diag_list *reterr)
 {
-    const char *name = options->argument[0];
     struct subject *subject = NULL;
     if (options->argument_count > 1) {
         subject = subject_open_plan(options->argument[1], reterr);
         if (!subject)
             return EXIT_QUESTION;
     }
-    json_t *document = explain_words(name, subject ? &subject->prediction : NULL);
-    if (!document && is_machine(name))
-        document = explain_machine(name, reterr);
-    else if (!document && is_model(name))
-        document = explain_model(name, reterr);
-    int status = document ? EXIT_ANSWERED : EXIT_QUESTION;
-    if (document)
-        print_document(document, options_has(options, OPTION_JSON));
-    else if (reterr->errors == 0)
-        status = unknown_name(name, reterr);
-    json_decref(document);
+    struct json *document = json_document("rankfit.explain/1");
+    int status =
+        explain(options->argument[0], subject ? &subject->prediction : NULL, document, reterr);
+    if (status == EXIT_ANSWERED && show(options, document, reterr) != 0)
+        status = EXIT_SYSTEM;
+    json_free(document);
     subject_free(subject);
     return status;
 }

@@ -3,15 +3,15 @@
 #ifndef RANKFIT_PLANNER_CLI_EXPLAIN_H
 #define RANKFIT_PLANNER_CLI_EXPLAIN_H
 
+#include "base/json.h"
 #include "planner/report/prediction.h"
 
-#include <jansson.h>
 #include <stddef.h>
 
 struct explainer {
     const char *kind;
-    /* The entry of the name, or NULL; prediction NULL: no plan was given. */
-    json_t *(*explain)(const char *name, const struct prediction *prediction);
+    /* Fills the entry of the name; false: there is none. prediction NULL: no plan was given. */
+    bool (*explain)(const char *name, const struct prediction *prediction, struct json *ret);
     /* The i-th name, or NULL past the last: for the nearest spelling. */
     const char *(*name)(size_t i);
 };
@@ -19,9 +19,9 @@ extern const struct explainer explainers[];
 extern const size_t explainer_count;
 
 /* explain_rules.c */
-json_t *explain_arithmetic(const char *name, const struct prediction *prediction);
+bool explain_arithmetic(const char *name, const struct prediction *prediction, struct json *ret);
 const char *name_of_arithmetic(size_t i);
-json_t *explain_fact(const char *name, const struct prediction *prediction);
+bool explain_fact(const char *name, const struct prediction *prediction, struct json *ret);
 const char *name_of_fact(size_t i);
 
 #endif

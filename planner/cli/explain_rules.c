@@ -20,7 +20,8 @@ static bool symbol_value(const struct rule_symbol *symbol, const struct predicti
 }
 
 /* "pipeline stages P, in stages; pp of a plan, here 8". */
-static json_t *symbol_text(const struct rule_symbol *symbol, const struct prediction *prediction)
+static void put_symbol(struct json *symbols, const struct rule_symbol *symbol,
+                       const struct prediction *prediction)
 {
     char line[LINE_ROOM] = "", text[VALUE_ROOM];
     size_t used = 0;
@@ -32,11 +33,12 @@ static json_t *symbol_text(const struct rule_symbol *symbol, const struct predic
         figure_format(value, symbol->unit, text, sizeof text);
         text_append(line, sizeof line, &used, ", in this plan %s", text);
     }
-    return json_string(line);
+    json_put_text(symbols, symbol->name, line);
 }
 
 /* With a plan that has a fact for each symbol, the rule's value. */
-static void add_value(json_t *entry, const struct rule *rule, const struct prediction *prediction)
+static void add_value(struct json *entry, const struct rule *rule,
+                      const struct prediction *prediction)
 {
     char text[VALUE_ROOM];
     double in[RULE_MAX_SYMBOLS] = { 0 };
@@ -44,24 +46,27 @@ static void add_value(json_t *entry, const struct rule *rule, const struct predi
         if (!symbol_value(&rule->symbols[i], prediction, &in[i]))
             return;
     figure_format(rule->value(in), rule->unit, text, sizeof text);
-    json_object_set_new(entry, "in_this_plan", json_string(text));
+    json_put_text(entry, "in_this_plan", text);
 }
 
-json_t *explain_arithmetic(const char *name, const struct prediction *prediction)
+bool explain_arithmetic(const char *name, const struct prediction *prediction, struct json *ret)
 {
     const struct rule *rule = rule_find(name);
     if (!rule)
-        return NULL;
-    json_t *symbols = json_object();
+        return false;
+    struct json *symbols = json_map();
     for (size_t i = 0; i < rule_symbols(rule); i++)
-        json_object_set_new(symbols, rule->symbols[i].name,
-                            symbol_text(&rule->symbols[i], prediction));
-    json_t *ret = json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:s}", "kind", "arithmetic", "name",
-                            rule->name, "meaning", rule->meaning, "formula", rule->formula, "unit",
-                            rule->unit, "symbols", symbols, "source", rule->source);
+        put_symbol(symbols, &rule->symbols[i], prediction);
+    json_put_text(ret, "kind", "arithmetic");
+    json_put_text(ret, "name", rule->name);
+    json_put_text(ret, "meaning", rule->meaning);
+    json_put_text(ret, "formula", rule->formula);
+    json_put_text(ret, "unit", rule->unit);
+    json_put(ret, "symbols", symbols);
+    json_put_text(ret, "source", rule->source);
     if (prediction)
         add_value(ret, rule, prediction);
-    return ret;
+    return true;
 }
 
 const char *name_of_arithmetic(size_t i)
@@ -70,21 +75,23 @@ const char *name_of_arithmetic(size_t i)
 }
 
 /* Facts that are keys are explained as keys. */
-json_t *explain_fact(const char *name, const struct prediction *prediction)
+bool explain_fact(const char *name, const struct prediction *prediction, struct json *ret)
 {
     for (size_t i = 0; i < fact_count; i++) {
         char text[VALUE_ROOM];
         if (strcmp(facts[i].name, name) != 0 || choice_key_find(name) >= 0)
             continue;
-        json_t *ret = json_pack("{s:s, s:s, s:s, s:s}", "kind", "fact", "name", name, "meaning",
-                                facts[i].meaning, "unit", facts[i].unit);
+        json_put_text(ret, "kind", "fact");
+        json_put_text(ret, "name", name);
+        json_put_text(ret, "meaning", facts[i].meaning);
+        json_put_text(ret, "unit", facts[i].unit);
         if (prediction) {
             figure_format(facts[i].value(prediction), facts[i].unit, text, sizeof text);
-            json_object_set_new(ret, "in_this_plan", json_string(text));
+            json_put_text(ret, "in_this_plan", text);
         }
-        return ret;
+        return true;
     }
-    return NULL;
+    return false;
 }
 
 const char *name_of_fact(size_t i)

@@ -9,35 +9,33 @@
 #include "planner/report/json.h"
 #include "planner/report/rank_json.h"
 
+#include <jansson.h>
 #include <string.h>
 
 enum { TEXT_ROOM = 512 };
 
-static json_t *entry_of(const char *kind, const char *name, const char *meaning)
+static void begin(struct json *entry, const char *kind, const char *name, const char *meaning)
 {
-    return json_pack("{s:s, s:s, s:s}", "kind", kind, "name", name, "meaning", meaning);
+    json_put_text(entry, "kind", kind);
+    json_put_text(entry, "name", name);
+    json_put_text(entry, "meaning", meaning);
 }
 
-static void add_text(json_t *entry, const char *key, const char *text)
-{
-    json_object_set_new(entry, key, json_string(text));
-}
-
-static json_t *explain_key(const char *name, const struct prediction *prediction)
+static bool explain_key(const char *name, const struct prediction *prediction, struct json *ret)
 {
     char text[TEXT_ROOM];
     int row = choice_key_find(name);
     if (row < 0)
-        return NULL;
-    json_t *ret = entry_of("key", name, choice_keys[row].help);
+        return false;
+    begin(ret, "key", name, choice_keys[row].help);
     choice_key_values(&choice_keys[row], text, sizeof text);
-    add_text(ret, "values", text);
-    add_text(ret, "set_by", "--set KEY=VALUE or set: in a recipe; derived where not set");
+    json_put_text(ret, "values", text);
+    json_put_text(ret, "set_by", "--set KEY=VALUE or set: in a recipe; derived where not set");
     if (prediction) {
         choice_format(&prediction->plan.choices, row, text, sizeof text);
-        add_text(ret, "in_this_plan", text);
+        json_put_text(ret, "in_this_plan", text);
     }
-    return ret;
+    return true;
 }
 
 static const char *name_of_key(size_t i)
@@ -45,7 +43,18 @@ static const char *name_of_key(size_t i)
     return i < choice_key_count ? choice_keys[i].key : NULL;
 }
 
-static json_t *explain_hardware_key(const char *name, const struct prediction *prediction)
+/* "in_this_plan", where the plan's machine has the key. */
+static void put_hardware_value(struct json *entry, const struct hardware *hardware, const char *key)
+{
+    struct json *facts = hardware_to_json(hardware);
+    const json_t *all = json_view(facts);
+    if (!all || json_object_get(all, key))
+        json_put(entry, "in_this_plan", json_of(json_incref(json_object_get(all, key))));
+    json_free(facts);
+}
+
+static bool explain_hardware_key(const char *name, const struct prediction *prediction,
+                                 struct json *ret)
 {
     static const char prefix[] = "hardware.";
     const char *key =
@@ -53,21 +62,16 @@ static json_t *explain_hardware_key(const char *name, const struct prediction *p
     for (size_t i = 0; i < hardware_key_count; i++) {
         if (strcmp(hardware_keys[i].key, key) != 0)
             continue;
-        json_t *ret = entry_of("hardware key", hardware_keys[i].key, hardware_keys[i].meaning);
+        begin(ret, "hardware key", hardware_keys[i].key, hardware_keys[i].meaning);
         if (hardware_keys[i].unit)
-            add_text(ret, "unit", hardware_keys[i].unit);
-        add_text(ret, "source",
-                 "hardware/NAME.yaml, which gives source and confidence of each value");
-        if (prediction) {
-            json_t *facts = hardware_to_json(&prediction->plan.hardware);
-            json_t *value = json_object_get(facts, key);
-            if (value)
-                json_object_set(ret, "in_this_plan", value);
-            json_decref(facts);
-        }
-        return ret;
+            json_put_text(ret, "unit", hardware_keys[i].unit);
+        json_put_text(ret, "source",
+                      "hardware/NAME.yaml, which gives source and confidence of each value");
+        if (prediction)
+            put_hardware_value(ret, &prediction->plan.hardware, key);
+        return true;
     }
-    return NULL;
+    return false;
 }
 
 static const char *name_of_hardware_key(size_t i)
@@ -76,48 +80,50 @@ static const char *name_of_hardware_key(size_t i)
 }
 
 /* What a line says of one group of equal ranks; `which` item, category or moment. */
-typedef void say_of_group(const struct prediction *prediction, int group, int which, json_t *line);
+typedef void say_of_group(const struct prediction *prediction, int group, int which,
+                          struct json *line);
 
 /* "in_this_plan": a line for each group. */
-static void add_by_ranks(json_t *entry, const struct prediction *prediction, say_of_group *say,
+static void add_by_ranks(struct json *entry, const struct prediction *prediction, say_of_group *say,
                          int which)
 {
-    json_t *lines = json_array();
+    struct json *lines = json_list();
     for (int group = 0; group < prediction->budget.count; group++) {
         char ranks[TEXT_ROOM];
         budget_group_ranks(&prediction->input, &prediction->budget, group, ranks, sizeof ranks);
-        json_t *line = json_pack("{s:s}", "ranks", ranks);
+        struct json *line = json_map();
+        json_put_text(line, "ranks", ranks);
         say(prediction, group, which, line);
-        json_array_append_new(lines, line);
+        json_append(lines, line);
     }
-    json_object_set_new(entry, "in_this_plan", lines);
+    json_put(entry, "in_this_plan", lines);
 }
 
-static void say_item(const struct prediction *prediction, int group, int item, json_t *line)
+static void say_item(const struct prediction *prediction, int group, int item, struct json *line)
 {
     const struct rank_budget *rank = &prediction->budget.groups[group];
     char formula[FORMULA_MAX] = "";
     budget_formula(prediction->predictor, rank, (enum item)item, formula, sizeof formula);
-    json_object_set_new(line, "bytes_at_peak", json_bytes(rank->item_bytes[item]));
-    json_object_set_new(line, "max_bytes", json_bytes(rank->item_max_bytes[item]));
-    add_text(line, "formula", formula);
+    json_put_u64(line, "bytes_at_peak", rank->item_bytes[item]);
+    json_put_u64(line, "max_bytes", rank->item_max_bytes[item]);
+    json_put_text(line, "formula", formula);
 }
 
-static json_t *explain_item(const char *name, const struct prediction *prediction)
+static bool explain_item(const char *name, const struct prediction *prediction, struct json *ret)
 {
     enum item item = item_find(name);
     if (item == ITEM_COUNT)
-        return NULL;
-    json_t *ret = entry_of("item", name, item_infos[item].meaning);
-    add_text(ret, "category", category_names[item_infos[item].category]);
-    add_text(ret, "formula", item_formulas[item].formula);
-    add_text(ret, "symbols", formula_symbols);
-    add_text(ret, "source", item_formulas[item].source);
+        return false;
+    begin(ret, "item", name, item_infos[item].meaning);
+    json_put_text(ret, "category", category_names[item_infos[item].category]);
+    json_put_text(ret, "formula", item_formulas[item].formula);
+    json_put_text(ret, "symbols", formula_symbols);
+    json_put_text(ret, "source", item_formulas[item].source);
     if (prediction) {
-        add_text(ret, "basis", basis_names[budget_basis(&prediction->input, item)]);
+        json_put_text(ret, "basis", basis_names[budget_basis(&prediction->input, item)]);
         add_by_ranks(ret, prediction, say_item, (int)item);
     }
-    return ret;
+    return true;
 }
 
 static const char *name_of_item(size_t i)
@@ -125,23 +131,24 @@ static const char *name_of_item(size_t i)
     return i < ITEM_COUNT ? item_infos[i].name : NULL;
 }
 
-static void say_category(const struct prediction *prediction, int group, int category, json_t *line)
+static void say_category(const struct prediction *prediction, int group, int category,
+                         struct json *line)
 {
-    json_object_set_new(line, "bytes_at_peak",
-                        json_bytes(prediction->budget.groups[group].category_bytes[category]));
+    json_put_u64(line, "bytes_at_peak", prediction->budget.groups[group].category_bytes[category]);
 }
 
-static json_t *explain_category(const char *name, const struct prediction *prediction)
+static bool explain_category(const char *name, const struct prediction *prediction,
+                             struct json *ret)
 {
     for (int i = 0; i < CATEGORY_COUNT; i++) {
         if (strcmp(category_names[i], name) != 0)
             continue;
-        json_t *ret = entry_of("category", name, category_meanings[i]);
+        begin(ret, "category", name, category_meanings[i]);
         if (prediction)
             add_by_ranks(ret, prediction, say_category, i);
-        return ret;
+        return true;
     }
-    return NULL;
+    return false;
 }
 
 static const char *name_of_category(size_t i)
@@ -149,7 +156,8 @@ static const char *name_of_category(size_t i)
     return i < CATEGORY_COUNT ? category_names[i] : NULL;
 }
 
-static void say_moment(const struct prediction *prediction, int group, int moment, json_t *line)
+static void say_moment(const struct prediction *prediction, int group, int moment,
+                       struct json *line)
 {
     const struct rank_budget *rank = &prediction->budget.groups[group];
     char formula[FORMULA_MAX];
@@ -157,22 +165,22 @@ static void say_moment(const struct prediction *prediction, int group, int momen
     budget_peaks(prediction->predictor, rank, rank->rank, &peaks);
     peaks_formula(prediction->predictor, rank, rank->rank, (enum moment)moment, formula,
                   sizeof formula);
-    json_object_set_new(line, "bytes", json_bytes(peaks.bytes[moment]));
-    json_object_set_new(line, "host_bytes", json_bytes(peaks.host_bytes[moment]));
-    add_text(line, "formula", formula);
+    json_put_u64(line, "bytes", peaks.bytes[moment]);
+    json_put_u64(line, "host_bytes", peaks.host_bytes[moment]);
+    json_put_text(line, "formula", formula);
 }
 
-static json_t *explain_moment(const char *name, const struct prediction *prediction)
+static bool explain_moment(const char *name, const struct prediction *prediction, struct json *ret)
 {
     for (int i = 0; i < MOMENT_COUNT; i++) {
         if (strcmp(moment_names[i], name) != 0)
             continue;
-        json_t *ret = entry_of("moment", name, moment_meanings[i]);
+        begin(ret, "moment", name, moment_meanings[i]);
         if (prediction)
             add_by_ranks(ret, prediction, say_moment, i);
-        return ret;
+        return true;
     }
-    return NULL;
+    return false;
 }
 
 static const char *name_of_moment(size_t i)
@@ -180,14 +188,14 @@ static const char *name_of_moment(size_t i)
     return i < MOMENT_COUNT ? moment_names[i] : NULL;
 }
 
-static json_t *explain_rule(const char *name, const struct prediction *prediction)
+static bool explain_rule(const char *name, const struct prediction *prediction, struct json *ret)
 {
     for (size_t i = 0; i < legality_rule_count; i++) {
         const struct legality_rule *rule = &legality_rules[i];
         if (strcmp(rule->name, name) != 0)
             continue;
-        json_t *ret = entry_of("rule", name, rule->meaning);
-        add_text(ret, "severity", rule->severity == SEVERITY_ERROR ? "error" : "warning");
+        begin(ret, "rule", name, rule->meaning);
+        json_put_text(ret, "severity", rule->severity == SEVERITY_ERROR ? "error" : "warning");
         if (prediction) {
             const struct plan *plan = &prediction->plan;
             const struct legality_input input = {
@@ -199,11 +207,11 @@ static json_t *explain_rule(const char *name, const struct prediction *predictio
                 .global_batch = plan->global_batch,
                 .lengths = &plan->lengths,
             };
-            add_text(ret, "in_this_plan", rule->check(&input, NULL) ? "violated" : "holds");
+            json_put_text(ret, "in_this_plan", rule->check(&input, NULL) ? "violated" : "holds");
         }
-        return ret;
+        return true;
     }
-    return NULL;
+    return false;
 }
 
 static const char *name_of_rule(size_t i)
@@ -212,7 +220,8 @@ static const char *name_of_rule(size_t i)
 }
 
 /* "linear_ce" or "loss=linear_ce". */
-static json_t *explain_primitive(const char *name, const struct prediction *prediction)
+static bool explain_primitive(const char *name, const struct prediction *prediction,
+                              struct json *ret)
 {
     for (size_t i = 0; i < primitive_info_count; i++) {
         const struct primitive_info *info = &primitive_infos[i];
@@ -220,16 +229,16 @@ static json_t *explain_primitive(const char *name, const struct prediction *pred
         (void)snprintf(full, sizeof full, "%s=%s", info->key, info->value);
         if (strcmp(full, name) != 0 && strcmp(info->value, name) != 0)
             continue;
-        json_t *ret = entry_of("primitive", full, info->meaning);
+        begin(ret, "primitive", full, info->meaning);
         int row = choice_key_find(info->key);
         if (prediction && row >= 0) {
             choice_format(&prediction->plan.choices, row, chosen, sizeof chosen);
             (void)snprintf(full, sizeof full, "%s=%.64s", info->key, chosen);
-            add_text(ret, "in_this_plan", full);
+            json_put_text(ret, "in_this_plan", full);
         }
-        return ret;
+        return true;
     }
-    return NULL;
+    return false;
 }
 
 static const char *name_of_primitive(size_t i)
@@ -237,25 +246,26 @@ static const char *name_of_primitive(size_t i)
     return i < primitive_info_count ? primitive_infos[i].value : NULL;
 }
 
-static json_t *explain_time_item(const char *name, const struct prediction *prediction)
+static bool explain_time_item(const char *name, const struct prediction *prediction,
+                              struct json *ret)
 {
     for (int i = 0; i < TIME_ITEM_COUNT; i++) {
         enum time_item item = (enum time_item)i;
         char formula[FORMULA_MAX] = "";
         if (strcmp(time_item_names[i], name) != 0)
             continue;
-        json_t *ret = entry_of("step-time item", name, time_item_meanings[i]);
-        add_text(ret, "source",
-                 "a roofline: work over the peak times the efficiency of the "
-                 "hardware file");
+        begin(ret, "step-time item", name, time_item_meanings[i]);
+        json_put_text(ret, "source",
+                      "a roofline: work over the peak times the efficiency of the "
+                      "hardware file");
         if (prediction) {
             step_time_formula(&prediction->input, &prediction->time, item, formula, sizeof formula);
-            json_object_set_new(ret, "seconds", json_number(prediction->time.item_seconds[i]));
-            add_text(ret, "formula", formula);
+            json_put_number(ret, "seconds", prediction->time.item_seconds[i]);
+            json_put_text(ret, "formula", formula);
         }
-        return ret;
+        return true;
     }
-    return NULL;
+    return false;
 }
 
 static const char *name_of_time_item(size_t i)
@@ -263,9 +273,9 @@ static const char *name_of_time_item(size_t i)
     return i < TIME_ITEM_COUNT ? time_item_names[i] : NULL;
 }
 
-static json_t *explain_topic(const char *name, const struct prediction *prediction)
+static bool explain_topic(const char *name, const struct prediction *prediction, struct json *ret)
 {
-    return topic_explain(name, prediction);
+    return topic_explain(name, prediction, ret);
 }
 
 const struct explainer explainers[] = {

@@ -129,9 +129,11 @@ static int show(const struct gridding *g, struct diag_list *reterr)
         return EXIT_QUESTION;
     }
     if (options_has(g->options, OPTION_JSON)) {
-        json_t *document = report_grid_json(&grid);
-        output_json(document);
-        json_decref(document);
+        struct json *document = report_grid_json(&grid);
+        int written = output_json(document, reterr);
+        json_free(document);
+        if (written != 0)
+            return EXIT_SYSTEM;
     } else {
         report_grid_text(&grid, output_style());
     }
@@ -145,7 +147,7 @@ int command_grid(const struct options *options, struct diag_list *reterr)
     if (g)
         g->cells = calloc(CELLS_MAX, sizeof *g->cells);
     if (!g || !g->cells) {
-        diag_error(reterr, (struct pos){ 0 }, "out of memory");
+        diag_no_memory(reterr);
         free(g);
         return status;
     }

@@ -11,23 +11,27 @@
 #include "planner/rules/fact.h"
 #include "planner/rules/rule.h"
 
+#include <jansson.h>
 #include <string.h>
 
 /* One kind of thing: fills an array of {name, about, ...}. */
 struct list_kind {
     const char *name;
-    int (*fill)(json_t *ret, struct diag_list *reterr);
+    int (*fill)(struct json *ret, struct diag_list *reterr);
     /* Judges a file of one's own; NULL: of this kind there are none. */
-    int (*check)(const char *path, json_t *ret, struct diag_list *reterr);
+    int (*check)(const char *path, struct json *ret, struct diag_list *reterr);
 };
 
-static void add_entry(json_t *array, const char *name, const char *about)
+static void add_entry(struct json *array, const char *name, const char *about)
 {
-    json_array_append_new(array, json_pack("{s:s, s:s}", "name", name, "about", about));
+    struct json *entry = json_map();
+    json_put_text(entry, "name", name);
+    json_put_text(entry, "about", about);
+    json_append(array, entry);
 }
 
 struct visit {
-    json_t *array;
+    struct json *array;
     struct diag_list *reterr;
 };
 
@@ -47,7 +51,7 @@ static void visit_model(const char *name, const char *path, void *context)
     add_entry(visit->array, name, about);
 }
 
-static int fill_models(json_t *ret, struct diag_list *reterr)
+static int fill_models(struct json *ret, struct diag_list *reterr)
 {
     struct visit visit = { ret, reterr };
     int status = file_list_data("models", visit_model, &visit, reterr);
@@ -56,7 +60,7 @@ static int fill_models(json_t *ret, struct diag_list *reterr)
     return status;
 }
 
-static void add_hardware(json_t *array, const char *name, const struct hardware *h)
+static void add_hardware(struct json *array, const char *name, const struct hardware *h)
 {
     char about[320], memory[32];
     (void)snprintf(about, sizeof about, "%s, %s, %.4g TFLOP/s dense bf16, %.3g TB/s", h->gpu,
@@ -73,7 +77,7 @@ static void visit_hardware(const char *name, const char *path, void *context)
         add_hardware(visit->array, name, &hardware);
 }
 
-static int check_hardware(const char *path, json_t *ret, struct diag_list *reterr)
+static int check_hardware(const char *path, struct json *ret, struct diag_list *reterr)
 {
     struct hardware hardware = { 0 };
     if (hardware_check(path, &hardware, reterr) != 0)
@@ -82,7 +86,7 @@ static int check_hardware(const char *path, json_t *ret, struct diag_list *reter
     return 0;
 }
 
-static int fill_hardware(json_t *ret, struct diag_list *reterr)
+static int fill_hardware(struct json *ret, struct diag_list *reterr)
 {
     struct visit visit = { ret, reterr };
     return file_list_data("hardware", visit_hardware, &visit, reterr);
@@ -102,13 +106,13 @@ static void visit_recipe(const char *name, const char *path, void *context)
     add_entry(visit->array, name, line[0] == '#' ? line + 1 + (line[1] == ' ') : "");
 }
 
-static int fill_recipes(json_t *ret, struct diag_list *reterr)
+static int fill_recipes(struct json *ret, struct diag_list *reterr)
 {
     struct visit visit = { ret, reterr };
     return file_list_data("recipes", visit_recipe, &visit, reterr);
 }
 
-static int fill_keys(json_t *ret, struct diag_list *reterr)
+static int fill_keys(struct json *ret, struct diag_list *reterr)
 {
     (void)reterr;
     for (size_t i = 0; i < choice_key_count; i++)
@@ -124,14 +128,15 @@ static int fill_keys(json_t *ret, struct diag_list *reterr)
     return 0;
 }
 
-static int fill_items(json_t *ret, struct diag_list *reterr)
+static int fill_items(struct json *ret, struct diag_list *reterr)
 {
     (void)reterr;
     for (int i = 0; i < ITEM_COUNT; i++) {
-        json_t *entry =
-            json_pack("{s:s, s:s, s:s}", "name", item_infos[i].name, "about", item_infos[i].meaning,
-                      "category", category_names[item_infos[i].category]);
-        json_array_append_new(ret, entry);
+        struct json *entry = json_map();
+        json_put_text(entry, "name", item_infos[i].name);
+        json_put_text(entry, "about", item_infos[i].meaning);
+        json_put_text(entry, "category", category_names[item_infos[i].category]);
+        json_append(ret, entry);
     }
     return 0;
 }
@@ -146,24 +151,26 @@ static const char *held_against(const struct primitive_info *info)
     return strcmp(row->reference, info->value) == 0 ? row->other : row->reference;
 }
 
-static int fill_primitives(json_t *ret, struct diag_list *reterr)
+static int fill_primitives(struct json *ret, struct diag_list *reterr)
 {
     (void)reterr;
     for (size_t i = 0; i < primitive_info_count; i++) {
         const struct primitive_info *info = &primitive_infos[i];
         const char *against = held_against(info);
+        struct json *entry = json_map();
         char name[96], pair[96];
         (void)snprintf(name, sizeof name, "%s=%s", info->key, info->value);
-        add_entry(ret, name, info->meaning);
-        if (!against)
-            continue;
-        (void)snprintf(pair, sizeof pair, "%s=%s", info->key, against);
-        json_object_set_new(json_array_get(ret, i), "pair", json_string(pair));
+        (void)snprintf(pair, sizeof pair, "%s=%s", info->key, against ? against : "");
+        json_put_text(entry, "name", name);
+        json_put_text(entry, "about", info->meaning);
+        if (against)
+            json_put_text(entry, "pair", pair);
+        json_append(ret, entry);
     }
     return 0;
 }
 
-static int fill_rules(json_t *ret, struct diag_list *reterr)
+static int fill_rules(struct json *ret, struct diag_list *reterr)
 {
     (void)reterr;
     for (size_t i = 0; i < rule_count; i++)
@@ -171,7 +178,7 @@ static int fill_rules(json_t *ret, struct diag_list *reterr)
     return 0;
 }
 
-static int fill_facts(json_t *ret, struct diag_list *reterr)
+static int fill_facts(struct json *ret, struct diag_list *reterr)
 {
     (void)reterr;
     for (size_t i = 0; i < fact_count; i++)
@@ -179,7 +186,7 @@ static int fill_facts(json_t *ret, struct diag_list *reterr)
     return 0;
 }
 
-static int fill_validation(json_t *ret, struct diag_list *reterr)
+static int fill_validation(struct json *ret, struct diag_list *reterr)
 {
     struct visit visit = { ret, reterr };
     return file_list_data("validation", visit_recipe, &visit, reterr);
@@ -233,7 +240,7 @@ static void print_entries(const json_t *entries)
 }
 
 /* Everything of a kind, or the one file that --check names. */
-static int fill(const struct list_kind *kind, const struct options *options, json_t *ret,
+static int fill(const struct list_kind *kind, const struct options *options, struct json *ret,
                 struct diag_list *reterr)
 {
     if (!options_has(options, OPTION_CHECK))
@@ -245,22 +252,35 @@ static int fill(const struct list_kind *kind, const struct options *options, jso
     return diag_hint(reterr, "rankfit list hardware --check FILE judges a hardware file");
 }
 
+/* Takes the entries. */
+static int show(const struct options *options, const char *kind, struct json *entries,
+                struct diag_list *reterr)
+{
+    struct json *document = entries;
+    int ret = 0;
+    if (options_has(options, OPTION_JSON)) {
+        document = json_document("rankfit.list/1");
+        json_put_text(document, "kind", kind);
+        json_put(document, kind, entries);
+        ret = output_json(document, reterr);
+    } else if (json_view(entries)) {
+        print_entries(json_view(entries));
+    } else {
+        ret = diag_no_memory(reterr);
+    }
+    json_free(document);
+    return ret;
+}
+
 int command_list(const struct options *options, struct diag_list *reterr)
 {
     const struct list_kind *kind = find_kind(options->argument[0], reterr);
     if (!kind)
         return EXIT_QUESTION;
-    json_t *entries = json_array();
+    struct json *entries = json_list();
     bool filled = fill(kind, options, entries, reterr) == 0 && reterr->errors == 0;
     int status = filled ? EXIT_ANSWERED : EXIT_QUESTION;
-    if (options_has(options, OPTION_JSON)) {
-        json_t *document = json_pack("{s:s, s:s, s:O}", "schema", "rankfit.list/1", "kind",
-                                     kind->name, kind->name, entries);
-        output_json(document);
-        json_decref(document);
-    } else {
-        print_entries(entries);
-    }
-    json_decref(entries);
+    if (show(options, kind->name, entries, reterr) != 0)
+        status = EXIT_SYSTEM;
     return status;
 }

@@ -72,7 +72,7 @@ static int run_command(const struct command *command, int argc, char **argv)
     diag_list_print(stderr, &list);
     options_done(options);
     free(options);
-    return status;
+    return list.no_memory ? EXIT_SYSTEM : status;
 }
 
 int main(int argc, char **argv)

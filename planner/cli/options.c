@@ -461,7 +461,7 @@ static void add_set_word(struct options *options, const char *word, struct diag_
     }
     const char *key = pool_copy_text(&options->pool, word, (size_t)(equals - word));
     if (!key || !at.file) {
-        diag_error(reterr, at, "out of memory");
+        diag_no_memory(reterr);
         return;
     }
     (void)options_add_set(options, key, equals + 1, at, false, reterr);

@@ -3,6 +3,7 @@
 #include "base/file.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -57,17 +58,22 @@ int output_check_option(const struct options *options, enum option_id id, struct
     return check_directory(path, at, reterr);
 }
 
-int output_file(const struct options *options, const json_t *document, struct diag_list *reterr)
+int output_file(const struct options *options, const struct json *document,
+                struct diag_list *reterr)
 {
     const char *path = options->value[OPTION_OUTPUT];
     return path ? file_write_document(path, document, reterr) : 0;
 }
 
-void output_json(const json_t *document)
+int output_json(const struct json *document, struct diag_list *reterr)
 {
     /* 15 digits are what a double holds of a decimal: 0.99 stays 0.99. */
-    (void)json_dumpf(document, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-    (void)putchar('\n');
+    char *text = json_dumps(json_view(document), JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    if (!text)
+        return diag_no_memory(reterr);
+    (void)puts(text);
+    free(text);
+    return 0;
 }
 
 struct text_style output_style(void)

@@ -165,9 +165,9 @@ static int write_side(const struct pair *pair, struct side *side, const char *na
     status |= start_join(side->dump_path, pair->directory, file, reterr);
     if (status != 0)
         return -1;
-    json_t *document = report_plan_file(&side->subject->prediction, &side->subject->answer);
+    struct json *document = report_plan_file(&side->subject->prediction, &side->subject->answer);
     status = file_write_document(side->plan_path, document, reterr);
-    json_decref(document);
+    json_free(document);
     return status;
 }
 
@@ -194,15 +194,15 @@ static int show(const struct pair *pair, const struct difference *difference,
         .reference = { pair->reference.setting, &pair->reference.subject->prediction.plan },
         .difference = difference,
     };
-    json_t *document = report_pair_json(&report);
+    struct json *document = report_pair_json(&report);
     int status = difference->within ? EXIT_ANSWERED : EXIT_NO;
     if (output_file(pair->options, document, reterr) != 0)
         status = EXIT_SYSTEM;
-    if (options_has(pair->options, OPTION_JSON))
-        output_json(document);
-    else
+    if (!options_has(pair->options, OPTION_JSON))
         report_pair_text(&report, output_style());
-    json_decref(document);
+    else if (output_json(document, reterr) != 0)
+        status = EXIT_SYSTEM;
+    json_free(document);
     return status;
 }
 

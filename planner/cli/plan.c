@@ -10,9 +10,9 @@ static int write_plan(const struct options *options, const struct subject *subje
 {
     if (!options_has(options, OPTION_OUTPUT))
         return 0;
-    json_t *document = report_plan_file(&subject->prediction, &subject->answer);
+    struct json *document = report_plan_file(&subject->prediction, &subject->answer);
     int ret = output_file(options, document, reterr);
-    json_decref(document);
+    json_free(document);
     return ret;
 }
 
@@ -30,9 +30,10 @@ int command_plan(const struct options *options, struct diag_list *reterr)
     if (write_plan(options, subject, reterr) != 0)
         status = EXIT_SYSTEM;
     if (options_has(options, OPTION_JSON)) {
-        json_t *document = report_plan_json(prediction, &subject->answer, reterr);
-        output_json(document);
-        json_decref(document);
+        struct json *document = report_plan_json(prediction, &subject->answer, reterr);
+        if (output_json(document, reterr) != 0)
+            status = EXIT_SYSTEM;
+        json_free(document);
     } else {
         report_plan_text(prediction, &subject->answer, output_style());
     }

@@ -79,9 +79,9 @@ static int make_files(struct run *run, struct diag_list *reterr)
     }
     if (start_join(run->plan_path, directory, "plan.json", reterr) != 0)
         return -1;
-    json_t *document = report_plan_file(&run->subject->prediction, &run->subject->answer);
+    struct json *document = report_plan_file(&run->subject->prediction, &run->subject->answer);
     int status = file_write_document(run->plan_path, document, reterr);
-    json_decref(document);
+    json_free(document);
     return status;
 }
 
@@ -105,13 +105,13 @@ static int show_measurement(const struct run *run, struct diag_list *reterr)
     struct measurement measurement = { 0 };
     int status = measurement_load(run->measurement_path, &measurement, reterr);
     if (status == 0) {
-        json_t *document = measurement_to_json(&measurement);
+        struct json *document = measurement_to_json(&measurement);
         status = output_file(run->options, document, reterr);
         if (options_has(run->options, OPTION_JSON))
-            output_json(document);
-        else if (show_comparison(run, &measurement, reterr) != 0)
-            status = -1;
-        json_decref(document);
+            status |= output_json(document, reterr);
+        else
+            status |= show_comparison(run, &measurement, reterr);
+        json_free(document);
     }
     measurement_done(&measurement);
     return status;

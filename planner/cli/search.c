@@ -74,7 +74,7 @@ static int judge_derivation(struct quest *quest, struct diag_list *reterr)
         return 0;
     best = calloc(1, sizeof *best);
     if (!best)
-        return diag_error(reterr, (struct pos){ 0 }, "out of memory");
+        return diag_no_memory(reterr);
     options.worth_seconds = quest->options.worth_seconds;
     if (search_run(&q, &options, best, reterr) == 0 && best->any)
         quest->report.derived_over_best = best->best.time.seconds / derived->time.seconds;
@@ -129,15 +129,16 @@ static void ask_fewer(struct quest *quest)
         quest->report.fewer = &quest->derived;
 }
 
-static void show(const struct options *options, struct quest *quest)
+static int show(const struct options *options, struct quest *quest, struct diag_list *reterr)
 {
     if (!options_has(options, OPTION_JSON)) {
         report_search_text(&quest->report, output_style());
-        return;
+        return 0;
     }
-    json_t *document = report_search_json(&quest->report);
-    output_json(document);
-    json_decref(document);
+    struct json *document = report_search_json(&quest->report);
+    int ret = output_json(document, reterr);
+    json_free(document);
+    return ret;
 }
 
 static int write_plan(const struct options *options, const struct quest *quest,
@@ -145,9 +146,9 @@ static int write_plan(const struct options *options, const struct quest *quest,
 {
     if (!options_has(options, OPTION_OUTPUT) || !quest->result.any)
         return 0;
-    json_t *document = report_plan_file(&quest->subject->prediction, NULL);
+    struct json *document = report_plan_file(&quest->subject->prediction, NULL);
     int ret = output_file(options, document, reterr);
-    json_decref(document);
+    json_free(document);
     return ret;
 }
 
@@ -171,8 +172,7 @@ static int answer(const struct options *options, struct quest *quest, struct dia
     quest->report.result = result;
     quest->report.objective = quest->options.objective;
     quest->report.tokens = option_amount(options, OPTION_TOKENS_OF_TRAINING, 0);
-    show(options, quest);
-    if (write_plan(options, quest, reterr) != 0)
+    if (show(options, quest, reterr) != 0 || write_plan(options, quest, reterr) != 0)
         return EXIT_SYSTEM;
     return result->any && result->best.verdict != VERDICT_DOES_NOT_FIT ? EXIT_ANSWERED : EXIT_NO;
 }
@@ -202,7 +202,7 @@ int command_search(const struct options *options, struct diag_list *reterr)
         return EXIT_SYSTEM;
     struct quest *quest = calloc(1, sizeof *quest);
     if (!quest) {
-        diag_error(reterr, (struct pos){ 0 }, "out of memory");
+        diag_no_memory(reterr);
         return EXIT_SYSTEM;
     }
     int status = EXIT_QUESTION;

@@ -335,11 +335,10 @@ static int take_answer(struct subject *subject, struct diag_list *reterr)
     plan->reserve_bytes = question->reserve_bytes;
     plan->choices = subject->answer.recommended.choices;
     if (prediction_compute(&subject->prediction) != 0)
-        return diag_error(reterr, (struct pos){ 0 }, "out of memory");
+        return diag_no_memory(reterr);
     plan->dispatch_bound_rows = subject->prediction.budget.dispatch_bound_rows;
-    plan_seal(plan);
     subject->derived = true;
-    return 0;
+    return plan_seal(plan, reterr);
 }
 
 static int check_sizes(const struct subject *subject, struct diag_list *reterr)
@@ -358,7 +357,7 @@ static int derive_subject(const struct options *options, struct subject *subject
     model_sizes_init(&subject->prediction.sizes, &subject->prediction.plan.model);
     if (derive(&subject->question, &subject->answer, reterr) != 0)
         return -1;
-    return take_answer(subject, reterr) != 0 ? -1 : check_sizes(subject, reterr);
+    return take_answer(subject, reterr) == 0 ? check_sizes(subject, reterr) : -1;
 }
 
 /* A plan answers its question already; saying parts of it again could only contradict. What a
@@ -386,7 +385,7 @@ struct subject *subject_open_plan(const char *path, struct diag_list *reterr)
 {
     struct subject *subject = calloc(1, sizeof *subject);
     if (!subject) {
-        diag_error(reterr, (struct pos){ 0 }, "out of memory");
+        diag_no_memory(reterr);
         return NULL;
     }
     if (plan_load(path, &subject->prediction.plan, reterr) == 0) {
@@ -425,7 +424,7 @@ struct subject *subject_open(const struct options *options, struct diag_list *re
     }
     struct subject *subject = calloc(1, sizeof *subject);
     if (!subject) {
-        diag_error(reterr, (struct pos){ 0 }, "out of memory");
+        diag_no_memory(reterr);
         return NULL;
     }
     if (derive_subject(options, subject, reterr) == 0)
@@ -462,7 +461,7 @@ struct subject *subject_open_question(const struct options *options, struct diag
 {
     struct subject *subject = calloc(1, sizeof *subject);
     if (!subject) {
-        diag_error(reterr, (struct pos){ 0 }, "out of memory");
+        diag_no_memory(reterr);
         return NULL;
     }
     if (read_question(options, subject, reterr) == 0) {

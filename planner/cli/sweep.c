@@ -36,7 +36,7 @@ static int fill_cell(struct sweeping *s, const struct subject *subject, struct d
     struct diag_list faults = { .count = 0 };
     struct answer *answer = calloc(1, sizeof *answer);
     if (!answer)
-        return diag_error(reterr, (struct pos){ 0 }, "out of memory");
+        return diag_no_memory(reterr);
     cell->gpus = subject->question.gpus;
     cell->seq_tokens = subject->question.seq_tokens;
     cell->limit_bytes = subject->prediction.limit_bytes;
@@ -90,20 +90,20 @@ static int sweep_all(struct sweeping *s, struct diag_list *reterr)
     return rc;
 }
 
-static int show(const struct sweeping *s)
+static int show(const struct sweeping *s, struct diag_list *reterr)
 {
     const struct sweep sweep = { &s->first->prediction, s->count, s->cells };
-    int fitting = 0;
+    int fitting = 0, written = 0;
     for (int i = 0; i < s->count; i++)
         fitting += s->cells[i].legal && s->cells[i].candidate.verdict != VERDICT_DOES_NOT_FIT;
     if (options_has(s->options, OPTION_JSON)) {
-        json_t *document = report_sweep_json(&sweep);
-        output_json(document);
-        json_decref(document);
+        struct json *document = report_sweep_json(&sweep);
+        written = output_json(document, reterr);
+        json_free(document);
     } else {
         report_sweep_text(&sweep, output_style());
     }
-    return fitting > 0 ? EXIT_ANSWERED : EXIT_NO;
+    return written != 0 ? EXIT_SYSTEM : fitting > 0 ? EXIT_ANSWERED : EXIT_NO;
 }
 
 /* The faults of one pair stand for all. */
@@ -130,7 +130,7 @@ static int sweep_or_tell(struct sweeping *s, struct diag_list *reterr)
         return EXIT_QUESTION;
     for (int i = 0; i < s->count; i++)
         if (s->cells[i].legal)
-            return show(s);
+            return show(s, reterr);
     tell_illegal(s, reterr);
     return EXIT_QUESTION;
 }
@@ -139,7 +139,7 @@ int command_sweep(const struct options *options, struct diag_list *reterr)
 {
     struct sweeping *s = calloc(1, sizeof *s);
     if (!s) {
-        diag_error(reterr, (struct pos){ 0 }, "out of memory");
+        diag_no_memory(reterr);
         return EXIT_SYSTEM;
     }
     s->options = options;

@@ -12,7 +12,8 @@ enum { TOPIC_NAMES = 5 };
 struct topic {
     const char *names[TOPIC_NAMES];
     const char *meaning, *here, *see;
-    json_t *(*in_plan)(const struct prediction *prediction); /* NULL: nothing of a plan's own */
+    struct json *(*in_plan)(
+        const struct prediction *prediction); /* NULL: nothing of a plan's own */
 };
 
 /* Probability that a token chooses the one hot expert of a rank of E / ep, so that the rank
@@ -27,11 +28,11 @@ static double hot_probability(const struct prediction *prediction, double balanc
 }
 
 /* Peak and step at three balances, of those that one hot expert can bring about. */
-static json_t *balances_of(const struct prediction *prediction)
+static struct json *balances_of(const struct prediction *prediction)
 {
     static const double balances[] = { 1.0, 1.5, 2.0 };
     const struct plan *plan = &prediction->plan;
-    json_t *ret = json_array();
+    struct json *ret = json_list();
     if (plan->model.moe.experts < 2 || plan->choices.layout.ep < 2)
         return ret;
     for (size_t i = 0; i < sizeof balances / sizeof *balances; i++) {
@@ -47,11 +48,13 @@ static json_t *balances_of(const struct prediction *prediction)
         if (predict_once(&input, &worst, &time) != 0)
             continue;
         (void)snprintf(routing, sizeof routing, "%.4f:1", 100 * hot);
-        json_t *line = json_pack("{s:f, s:s}", "balance", balances[i], "routing", routing);
-        json_object_set_new(line, "peak_bytes", json_bytes(worst.peak_bytes));
-        json_object_set_new(line, "peak_upper_bytes", json_bytes(worst.peak_upper_bytes));
-        json_object_set_new(line, "seconds", json_number(time.seconds));
-        json_array_append_new(ret, line);
+        struct json *line = json_map();
+        json_put_number(line, "balance", balances[i]);
+        json_put_text(line, "routing", routing);
+        json_put_u64(line, "peak_bytes", worst.peak_bytes);
+        json_put_u64(line, "peak_upper_bytes", worst.peak_upper_bytes);
+        json_put_number(line, "seconds", time.seconds);
+        json_append(ret, line);
     }
     return ret;
 }
@@ -175,16 +178,19 @@ static const struct topic *find(const char *name)
     return NULL;
 }
 
-json_t *topic_explain(const char *name, const struct prediction *prediction)
+bool topic_explain(const char *name, const struct prediction *prediction, struct json *ret)
 {
     const struct topic *topic = find(name);
     if (!topic)
-        return NULL;
-    json_t *ret = json_pack("{s:s, s:s, s:s, s:s, s:s}", "kind", "topic", "name", name, "meaning",
-                            topic->meaning, "here", topic->here, "see", topic->see);
+        return false;
+    json_put_text(ret, "kind", "topic");
+    json_put_text(ret, "name", name);
+    json_put_text(ret, "meaning", topic->meaning);
+    json_put_text(ret, "here", topic->here);
+    json_put_text(ret, "see", topic->see);
     if (topic->in_plan && prediction)
-        json_object_set_new(ret, "in_this_plan", topic->in_plan(prediction));
-    return ret;
+        json_put(ret, "in_this_plan", topic->in_plan(prediction));
+    return true;
 }
 
 const char *topic_name(size_t i)

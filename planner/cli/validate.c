@@ -35,7 +35,7 @@ struct posed *posed_open(const struct node *map, struct diag_list *reterr)
     const struct node *recipe = NULL;
     int before = reterr->errors, first = reterr->count;
     if (!ret) {
-        diag_error(reterr, map->at, "out of memory");
+        diag_no_memory(reterr);
         return NULL;
     }
     if (map->kind != NODE_MAP)
@@ -93,7 +93,8 @@ static const struct validation_kind *find_kind(const struct node *root, struct d
 
 struct validation {
     FILE *out;
-    json_t *sets;
+    struct json *sets;
+    int count;  /* of sets */
     int status; /* the worst so far: EXIT_... */
     struct diag_list *reterr;
 };
@@ -106,7 +107,8 @@ static void note(struct validation *validation, int status)
 
 /* The set's verdict, 1, 0 or -1; its text once it is known that there are no faults. */
 static int judge_kind(struct validation *v, const struct validation_kind *kind,
-                      const struct node *root, json_t *set)
+                      const struct node *root, const char *name, const char *title,
+                      struct json *set)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -114,13 +116,13 @@ static int judge_kind(struct validation *v, const struct validation_kind *kind,
         return kind->judge(root, NULL, set, v->reterr);
     FILE *out = open_memstream(&text, &bytes);
     if (!out)
-        return diag_error(v->reterr, root->at, "out of memory");
+        return diag_no_memory(v->reterr);
     int ret = kind->judge(root, out, set, v->reterr);
-    (void)fclose(out);
+    bool failed = ferror(out) != 0;
+    if (fclose(out) != 0 || failed)
+        ret = diag_no_memory(v->reterr);
     if (ret >= 0)
-        (void)fprintf(v->out, "%s%s: %s\n%s", json_array_size(v->sets) > 0 ? "\n" : "",
-                      json_string_value(json_object_get(set, "name")),
-                      json_string_value(json_object_get(set, "title")), text);
+        (void)fprintf(v->out, "%s%s: %s\n%s", v->count > 0 ? "\n" : "", name, title, text);
     free(text);
     return ret;
 }
@@ -133,11 +135,14 @@ static void judge_root(struct validation *v, const char *name, const struct node
         note(v, EXIT_QUESTION);
         return;
     }
-    json_t *set =
-        json_pack("{s:s, s:s, s:s}", "name", name, "title", title, "schema", kind->schema);
-    int holds = judge_kind(v, kind, root, set);
-    json_object_set_new(set, "holds", json_boolean(holds == 1));
-    json_array_append_new(v->sets, set);
+    struct json *set = json_map();
+    json_put_text(set, "name", name);
+    json_put_text(set, "title", title);
+    json_put_text(set, "schema", kind->schema);
+    int holds = judge_kind(v, kind, root, name, title, set);
+    json_put_bool(set, "holds", holds == 1);
+    json_append(v->sets, set);
+    v->count++;
     note(v, holds < 0 ? EXIT_QUESTION : holds == 0 ? EXIT_NO : EXIT_ANSWERED);
 }
 
@@ -165,7 +170,7 @@ static int judge_all(struct validation *v)
 {
     if (file_list_data("validation", judge_file, v, v->reterr) != 0)
         return EXIT_QUESTION;
-    if (json_array_size(v->sets) > 0 || v->reterr->errors > 0)
+    if (v->count > 0 || v->reterr->errors > 0)
         return v->status;
     diag_error(v->reterr, (struct pos){ 0 }, "there is no validation set");
     return EXIT_SYSTEM;
@@ -176,15 +181,18 @@ int command_validate(const struct options *options, struct diag_list *reterr)
     if (output_check(options, reterr) != 0)
         return EXIT_SYSTEM;
     bool as_json = options_has(options, OPTION_JSON);
-    struct validation validation = { as_json ? NULL : stdout, json_array(), 0, reterr };
+    struct validation validation = { .out = as_json ? NULL : stdout,
+                                     .sets = json_list(),
+                                     .reterr = reterr };
     int status = options->argument_count > 0 ? judge_named(&validation, options->argument[0])
                                              : judge_all(&validation);
-    json_t *document = json_pack("{s:s, s:b, s:o}", "schema", "rankfit.validation/1", "holds",
-                                 status == EXIT_ANSWERED, "sets", validation.sets);
+    struct json *document = json_document("rankfit.validation/1");
+    json_put_bool(document, "holds", status == EXIT_ANSWERED);
+    json_put(document, "sets", validation.sets);
     if (status <= EXIT_NO && output_file(options, document, reterr) != 0)
         status = EXIT_SYSTEM;
-    if (as_json && status <= EXIT_NO)
-        output_json(document);
-    json_decref(document);
+    if (as_json && status <= EXIT_NO && output_json(document, reterr) != 0)
+        status = EXIT_SYSTEM;
+    json_free(document);
     return status;
 }

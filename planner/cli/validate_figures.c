@@ -33,7 +33,7 @@ static int answer_questions(const struct node *root, struct work *work, struct d
     return reterr->errors > before ? -1 : 0;
 }
 
-static int judge(const struct node *root, struct work *work, FILE *out, json_t *set,
+static int judge(const struct node *root, struct work *work, FILE *out, struct json *set,
                  struct diag_list *reterr)
 {
     static const char *const known[] = { "schema", "title", "questions", "figures" };
@@ -41,17 +41,17 @@ static int judge(const struct node *root, struct work *work, FILE *out, json_t *
         answer_questions(root, work, reterr) != 0 ||
         figures_judge(root, work->answered, work->count, &work->figures, reterr) != 0)
         return -1;
-    json_object_set_new(set, "figures", figures_to_json(&work->figures));
+    json_put(set, "figures", figures_to_json(&work->figures));
     if (out)
         report_figures_text(&work->figures, out);
     return work->figures.hold;
 }
 
-int validate_figures(const struct node *root, FILE *out, json_t *set, struct diag_list *reterr)
+int validate_figures(const struct node *root, FILE *out, struct json *set, struct diag_list *reterr)
 {
     struct work *work = calloc(1, sizeof *work);
     if (!work)
-        return diag_error(reterr, root->at, "out of memory");
+        return diag_no_memory(reterr);
     int ret = judge(root, work, out, set, reterr);
     for (size_t i = 0; i < work->count; i++)
         posed_free(work->posed[i]);

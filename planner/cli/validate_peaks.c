@@ -20,7 +20,7 @@ static int answer(struct work *work, struct diag_list *reterr)
     return reterr->errors > before ? -1 : 0;
 }
 
-static int judge(const struct node *root, struct work *work, FILE *out, json_t *set,
+static int judge(const struct node *root, struct work *work, FILE *out, struct json *set,
                  struct diag_list *reterr)
 {
     if (peaks_read(root, &work->peaks, reterr) != 0 || answer(work, reterr) != 0 ||
@@ -32,11 +32,11 @@ static int judge(const struct node *root, struct work *work, FILE *out, json_t *
     return work->peaks.hold;
 }
 
-int validate_peaks(const struct node *root, FILE *out, json_t *set, struct diag_list *reterr)
+int validate_peaks(const struct node *root, FILE *out, struct json *set, struct diag_list *reterr)
 {
     struct work *work = calloc(1, sizeof *work);
     if (!work)
-        return diag_error(reterr, root->at, "out of memory");
+        return diag_no_memory(reterr);
     int ret = judge(root, work, out, set, reterr);
     for (int i = 0; i < PEAKS_MAX; i++)
         posed_free(work->posed[i]);

@@ -191,7 +191,7 @@ int comparison_compute(const struct prediction *prediction, const struct measure
     if (!budget || !ret->ranks) {
         free(budget);
         comparison_done(ret);
-        return diag_error(reterr, (struct pos){ 0 }, "out of memory");
+        return diag_no_memory(reterr);
     }
     ret->rank_count = measurement->rank_count;
     ret->on_device = strcmp(measurement->backend, "host") != 0;

@@ -5,10 +5,10 @@
 #define RANKFIT_PLANNER_COMPARE_COMPARE_H
 
 #include "base/diag.h"
+#include "base/json.h"
 #include "base/plan/measurement.h"
 #include "planner/report/prediction.h"
 
-#include <jansson.h>
 #include <stdbool.h>
 
 /* Largest |error| of each kind of figure; fractions. */
@@ -67,6 +67,6 @@ void comparison_done(struct comparison *comparison);
 const char *comparison_item_name(int item);
 
 /* rankfit.comparison/1 */
-json_t *comparison_to_json(const struct comparison *comparison);
+struct json *comparison_to_json(const struct comparison *comparison);
 
 #endif

@@ -2,95 +2,99 @@
 #include "planner/compare/compare.h"
 #include "planner/report/json.h"
 
-static json_t *figure_json(const struct figure *figure)
+#include <math.h>
+
+static struct json *figure_json(const struct figure *figure)
 {
-    json_t *ret = json_object();
-    json_object_set_new(ret, "predicted", json_bytes(figure->predicted_bytes));
-    json_object_set_new(ret, "measured", json_bytes(figure->measured_bytes));
-    json_object_set_new(ret, "error", json_number(figure->error));
-    json_object_set_new(ret, "planned", json_bytes(figure->planned_bytes));
-    json_object_set_new(ret, "judged", json_boolean(figure->judged));
-    json_object_set_new(ret, "within", json_boolean(figure->within));
+    struct json *ret = json_map();
+    json_put_u64(ret, "predicted", figure->predicted_bytes);
+    json_put_u64(ret, "measured", figure->measured_bytes);
+    json_put_number(ret, "error", figure->error);
+    json_put_u64(ret, "planned", figure->planned_bytes);
+    json_put_bool(ret, "judged", figure->judged);
+    json_put_bool(ret, "within", figure->within);
     return ret;
 }
 
-static json_t *item_json(int item, const struct figure *figure)
+static struct json *item_json(int item, const struct figure *figure)
 {
-    json_t *ret = json_pack("{s:s}", "name", item_infos[item].name);
-    json_object_set_new(ret, "predicted_bytes", json_bytes(figure->predicted_bytes));
-    json_object_set_new(ret, "measured_bytes", json_bytes(figure->measured_bytes));
-    json_object_set_new(ret, "error", json_number(figure->error));
-    json_object_set_new(ret, "planned_bytes", json_bytes(figure->planned_bytes));
-    json_object_set_new(ret, "judged", json_boolean(figure->judged));
-    json_object_set_new(ret, "within", json_boolean(figure->within));
+    struct json *ret = json_map();
+    json_put_text(ret, "name", item_infos[item].name);
+    json_put_u64(ret, "predicted_bytes", figure->predicted_bytes);
+    json_put_u64(ret, "measured_bytes", figure->measured_bytes);
+    json_put_number(ret, "error", figure->error);
+    json_put_u64(ret, "planned_bytes", figure->planned_bytes);
+    json_put_bool(ret, "judged", figure->judged);
+    json_put_bool(ret, "within", figure->within);
     return ret;
 }
 
-static json_t *rank_json(const struct comparison *comparison, const struct compared_rank *rank)
+static struct json *rank_json(const struct comparison *comparison, const struct compared_rank *rank)
 {
-    json_t *ret = json_pack("{s:i}", "rank", rank->rank);
-    json_object_set_new(ret, "arena_bytes", figure_json(&rank->arena));
+    struct json *ret = json_map();
+    json_put_int(ret, "rank", rank->rank);
+    json_put(ret, "arena_bytes", figure_json(&rank->arena));
     if (comparison->on_device)
-        json_object_set_new(ret, "device_bytes", figure_json(&rank->device));
-    json_object_set_new(ret, "extent_bytes", json_bytes(rank->extent_bytes));
+        json_put(ret, "device_bytes", figure_json(&rank->device));
+    json_put_u64(ret, "extent_bytes", rank->extent_bytes);
     if (rank->room_bytes > 0)
-        json_object_set_new(ret, "room_bytes", json_bytes(rank->room_bytes));
+        json_put_u64(ret, "room_bytes", rank->room_bytes);
     if (rank->modelled_bytes > 0)
-        json_object_set_new(ret, "modelled_bytes", json_bytes(rank->modelled_bytes));
-    json_object_set_new(ret, "planned_rows", json_bytes(rank->planned_rows));
-    json_object_set_new(ret, "measured_rows", json_bytes(rank->measured_rows));
-    json_t *items = json_array();
+        json_put_u64(ret, "modelled_bytes", rank->modelled_bytes);
+    json_put_u64(ret, "planned_rows", rank->planned_rows);
+    json_put_u64(ret, "measured_rows", rank->measured_rows);
+    struct json *items = json_list();
     for (int i = 0; i < ITEM_COUNT; i++)
         if (rank->items[i].predicted_bytes > 0 || rank->items[i].measured_bytes > 0)
-            json_array_append_new(items, item_json(i, &rank->items[i]));
-    json_object_set_new(ret, "items", items);
+            json_append(items, item_json(i, &rank->items[i]));
+    json_put(ret, "items", items);
     return ret;
 }
 
-static json_t *tolerances_json(const struct tolerances *tolerances)
+static struct json *tolerances_json(const struct tolerances *tolerances)
 {
-    json_t *ret = json_object();
-    json_object_set_new(ret, "arena", json_real(tolerances->arena));
-    json_object_set_new(ret, "device", json_real(tolerances->device));
-    json_object_set_new(ret, "item", json_real(tolerances->item));
-    json_object_set_new(ret, "item_share", json_real(tolerances->item_share));
-    json_object_set_new(ret, "time",
-                        tolerances->time < 0 ? json_null() : json_real(tolerances->time));
+    struct json *ret = json_map();
+    json_put_number(ret, "arena", tolerances->arena);
+    json_put_number(ret, "device", tolerances->device);
+    json_put_number(ret, "item", tolerances->item);
+    json_put_number(ret, "item_share", tolerances->item_share);
+    json_put_number(ret, "time", tolerances->time < 0 ? (double)NAN : tolerances->time);
     return ret;
 }
 
-static json_t *worst_json(const struct comparison *comparison)
+static struct json *worst_json(const struct comparison *comparison)
 {
     if (comparison->worst_item < 0)
-        return json_null();
-    json_t *ret = json_object();
-    json_object_set_new(ret, "rank", json_integer(comparison->worst_rank));
-    json_object_set_new(ret, "item", json_string(comparison_item_name(comparison->worst_item)));
-    json_object_set_new(ret, "error", json_number(comparison->worst_error));
+        return json_nothing();
+    struct json *ret = json_map();
+    json_put_int(ret, "rank", comparison->worst_rank);
+    json_put_text(ret, "item", comparison_item_name(comparison->worst_item));
+    json_put_number(ret, "error", comparison->worst_error);
     return ret;
 }
 
-json_t *comparison_to_json(const struct comparison *comparison)
+struct json *comparison_to_json(const struct comparison *comparison)
 {
-    json_t *ret = json_pack("{s:s}", "schema", "rankfit.comparison/1");
+    struct json *ret = json_document("rankfit.comparison/1");
     if (comparison->traced)
-        json_object_set_new(ret, "traced", json_true());
-    if (comparison->rehearsed_world > 0)
-        json_object_set_new(ret, "rehearsal",
-                            json_pack("{s:i}", "world", comparison->rehearsed_world));
-    json_object_set_new(ret, "tolerances", tolerances_json(&comparison->tolerances));
-    json_t *ranks = json_array();
+        json_put_bool(ret, "traced", true);
+    if (comparison->rehearsed_world > 0) {
+        struct json *rehearsal = json_map();
+        json_put_int(rehearsal, "world", comparison->rehearsed_world);
+        json_put(ret, "rehearsal", rehearsal);
+    }
+    json_put(ret, "tolerances", tolerances_json(&comparison->tolerances));
+    struct json *ranks = json_list();
     for (size_t i = 0; i < comparison->rank_count; i++)
-        json_array_append_new(ranks, rank_json(comparison, &comparison->ranks[i]));
-    json_object_set_new(ret, "ranks", ranks);
-    json_t *step = json_object();
-    json_object_set_new(step, "predicted", json_number(comparison->predicted_seconds));
-    json_object_set_new(step, "measured", json_number(comparison->measured_seconds));
-    json_object_set_new(step, "error", json_number(comparison->time_error));
-    json_object_set_new(ret, "step_seconds", step);
-    json_object_set_new(ret, "worst", worst_json(comparison));
-    json_object_set_new(ret, "cause", json_string(comparison->cause));
-    json_object_set_new(ret, "verdict",
-                        json_string(comparison->within ? "within" : "out_of_tolerance"));
+        json_append(ranks, rank_json(comparison, &comparison->ranks[i]));
+    json_put(ret, "ranks", ranks);
+    struct json *step = json_map();
+    json_put_number(step, "predicted", comparison->predicted_seconds);
+    json_put_number(step, "measured", comparison->measured_seconds);
+    json_put_number(step, "error", comparison->time_error);
+    json_put(ret, "step_seconds", step);
+    json_put(ret, "worst", worst_json(comparison));
+    json_put_text(ret, "cause", comparison->cause);
+    json_put_text(ret, "verdict", comparison->within ? "within" : "out_of_tolerance");
     return ret;
 }

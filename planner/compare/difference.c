@@ -94,7 +94,7 @@ static int compare_tensor(struct reading *r, const struct stored_tensor *stored,
     r->primitive_squares += squares_of(r->got, stored->elements);
     if (!ret->worst || !(error <= ret->worst->error))
         ret->worst = tensor;
-    return tensor->name ? 0 : diag_error(r->reterr, (struct pos){ 0 }, "no memory left");
+    return tensor->name ? 0 : diag_no_memory(r->reterr);
 }
 
 static int compare_tensors(struct reading *r, struct difference *ret)
@@ -113,7 +113,7 @@ static int compare_tensors(struct reading *r, struct difference *ret)
     r->want = calloc(largest + 1, sizeof *r->want);
     ret->tensors = pool_alloc(&ret->pool, (count + 1) * sizeof *ret->tensors);
     if (!r->got || !r->want || !ret->tensors)
-        return diag_error(r->reterr, (struct pos){ 0 }, "no memory left");
+        return diag_no_memory(r->reterr);
     for (size_t i = 0; i < count; i++)
         if (compare_tensor(r, safetensors_at(r->reference, i), ret) != 0)
             return -1;

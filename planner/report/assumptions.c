@@ -3,12 +3,7 @@
 #include "base/item.h"
 #include "base/text.h"
 
-static void add(json_t *array, const char *sentence)
-{
-    json_array_append_new(array, json_string(sentence));
-}
-
-static void add_assumed_items(const struct prediction *prediction, json_t *array)
+static void add_assumed_items(const struct prediction *prediction, struct json *array)
 {
     const struct rank_budget *worst = prediction_worst(prediction);
     char text[512];
@@ -21,78 +16,90 @@ static void add_assumed_items(const struct prediction *prediction, json_t *array
             text_append(text, sizeof text, &used, "%s %s", used > empty ? "," : "",
                         item_infos[i].name);
     if (used > empty)
-        add(array, text);
+        json_append_text(array, text);
     if (prediction->plan.hardware.held_assumed)
-        add(array, "context, libraries and communicators hold what they do on the part that was "
+        json_append_text(
+            array, "context, libraries and communicators hold what they do on the part that was "
                    "measured (`rankfit calibrate` measures this one)");
 }
 
-static void add_assumed_times(const struct prediction *prediction, json_t *array)
+static void add_assumed_times(const struct prediction *prediction, struct json *array)
 {
     int assumed = 0;
     for (int i = 0; i < TIME_ITEM_COUNT; i++)
         assumed += prediction->time.item_seconds[i] > 0 &&
                    step_time_basis(&prediction->input, (enum time_item)i) == BASIS_ASSUMED;
     if (assumed > 0)
-        add(array, "the step time is a roofline with the efficiencies of the hardware file");
+        json_append_text(array,
+                         "the step time is a roofline with the efficiencies of the hardware file");
 }
 
-static void add_vision(const struct model *model, json_t *array)
+static void add_vision(const struct model *model, struct json *array)
 {
     if (model->vision.depth == 0)
         return;
     if (model->vision_trained)
-        add(array, "of the vision tower only the state is counted, not what images would take");
+        json_append_text(
+            array, "of the vision tower only the state is counted, not what images would take");
     else if (model->vision_frozen)
-        add(array, "the vision tower is held and not trained; what images would take is left out");
+        json_append_text(
+            array, "the vision tower is held and not trained; what images would take is left out");
     else
-        add(array, "the vision tower takes no part (model.vision=frozen holds it, trained trains "
+        json_append_text(
+            array, "the vision tower takes no part (model.vision=frozen holds it, trained trains "
                    "it)");
 }
 
 /* What stands behind state that no executor holds. */
-static void add_trained(const struct primitives *p, json_t *array)
+static void add_trained(const struct primitives *p, struct json *array)
 {
     if (p->optimizer == OPTIMIZER_MUON)
-        add(array, "Muon updates the layers' projections; embedding, head, norms, vectors, router, "
+        json_append_text(
+            array, "Muon updates the layers' projections; embedding, head, norms, vectors, router, "
                    "prediction layers and vision tower stay with AdamW");
     if (p->master == MASTER_NONE)
-        add(array, "without master weights updates must be rounded stochastically, or small ones "
+        json_append_text(
+            array, "without master weights updates must be rounded stochastically, or small ones "
                    "are lost");
     if (p->lora_rank > 0 || p->frozen != 0)
-        add(array, "gradients pass through every layer, frozen ones below the lowest trained "
-                   "weight too");
+        json_append_text(array,
+                         "gradients pass through every layer, frozen ones below the lowest trained "
+                         "weight too");
 }
 
 /* What stands behind rows and passes. */
-static void add_workload(const struct plan *plan, json_t *array)
+static void add_workload(const struct plan *plan, struct json *array)
 {
     const struct primitives *p = &plan->choices.primitives;
     if (p->tokens_per_gpu > 0 || p->packing != PACKING_NONE)
-        add(array, "rows are computed whole, what their pieces leave empty too; rows are dealt in "
+        json_append_text(
+            array, "rows are computed whole, what their pieces leave empty too; rows are dealt in "
                    "turn to data-parallel ranks, and what is uneven is not in the step time");
     if (p->rl & RL_REFERENCE)
-        add(array, p->lora_rank > 0
-                       ? "the reference model is the policy without its adapters"
-                       : "the reference model has the policy's shape, and bf16 weights "
-                         "sharded as the policy's");
+        json_append_text(array,
+                         p->lora_rank > 0
+                             ? "the reference model is the policy without its adapters"
+                             : "the reference model has the policy's shape, and bf16 weights "
+                               "sharded as the policy's");
     if (p->rl != 0)
-        add(array, "rollout takes no part in the step; what it keeps on the device is --reserve");
+        json_append_text(
+            array, "rollout takes no part in the step; what it keeps on the device is --reserve");
 }
 
-json_t *report_assumptions_json(const struct prediction *prediction)
+struct json *report_assumptions_json(const struct prediction *prediction)
 {
-    json_t *ret = json_array();
+    struct json *ret = json_list();
     const struct plan *plan = &prediction->plan;
     char text[256], routing[64];
     if (plan->model.moe.experts > 0) {
         routing_format(&plan->routing, routing, sizeof routing);
         (void)snprintf(text, sizeof text, "%s routing; the upper bound holds with probability %g",
                        routing, plan->routing_quantile);
-        add(ret, text);
+        json_append_text(ret, text);
     }
     if (plan->model.mtp_layers > 0 && !plan->model.mtp_trained)
-        add(ret, "the multi-token-prediction layers are not trained (model.mtp=1 trains them)");
+        json_append_text(
+            ret, "the multi-token-prediction layers are not trained (model.mtp=1 trains them)");
     add_vision(&plan->model, ret);
     add_trained(&plan->choices.primitives, ret);
     add_workload(plan, ret);

@@ -3,11 +3,10 @@
 #ifndef RANKFIT_PLANNER_REPORT_ASSUMPTIONS_H
 #define RANKFIT_PLANNER_REPORT_ASSUMPTIONS_H
 
+#include "base/json.h"
 #include "planner/report/prediction.h"
 
-#include <jansson.h>
-
 /* An array of sentences. */
-json_t *report_assumptions_json(const struct prediction *prediction);
+struct json *report_assumptions_json(const struct prediction *prediction);
 
 #endif

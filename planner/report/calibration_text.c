@@ -100,24 +100,33 @@ void report_calibration_text(const struct calibration_report *r, struct text_sty
     print_kept(r, style.out);
 }
 
-json_t *report_calibration_json(const struct calibration_report *r)
+struct json *report_calibration_json(const struct calibration_report *r)
 {
     const struct calibration *c = r->calibration;
-    json_t *ret = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:b, s:I}", "schema",
-                            "rankfit.calibration/1", "name", r->name, "base", r->base->name,
-                            "backend", r->points->backend, "device", r->points->device, "versions",
-                            r->points->versions, "date", r->points->date, "ranks", r->points->ranks,
-                            "quick", r->points->quick, "points", (json_int_t)r->points->count);
-    json_t *fits = json_array(), *values = json_object();
-    for (int i = 0; i < c->fit_count; i++)
-        json_array_append_new(fits, json_pack("{s:s, s:I, s:f, s:f, s:s}", "name", c->fits[i].name,
-                                              "points", (json_int_t)c->fits[i].points, "rms",
-                                              c->fits[i].rms, "worst", c->fits[i].worst,
-                                              "worst_point", c->fits[i].worst_point));
+    struct json *ret = json_document("rankfit.calibration/1");
+    json_put_text(ret, "name", r->name);
+    json_put_text(ret, "base", r->base->name);
+    json_put_text(ret, "backend", r->points->backend);
+    json_put_text(ret, "device", r->points->device);
+    json_put_text(ret, "versions", r->points->versions);
+    json_put_text(ret, "date", r->points->date);
+    json_put_int(ret, "ranks", r->points->ranks);
+    json_put_bool(ret, "quick", r->points->quick);
+    json_put_u64(ret, "points", r->points->count);
+    struct json *fits = json_list(), *values = json_map();
+    for (int i = 0; i < c->fit_count; i++) {
+        struct json *fit = json_map();
+        json_put_text(fit, "name", c->fits[i].name);
+        json_put_u64(fit, "points", c->fits[i].points);
+        json_put_number(fit, "rms", c->fits[i].rms);
+        json_put_number(fit, "worst", c->fits[i].worst);
+        json_put_text(fit, "worst_point", c->fits[i].worst_point);
+        json_append(fits, fit);
+    }
     for (int i = 0; i < c->value_count; i++)
-        json_object_set_new(values, c->values[i].key, json_real(c->values[i].value));
-    json_object_set_new(ret, "fits", fits);
-    json_object_set_new(ret, "values", values);
+        json_put_number(values, c->values[i].key, c->values[i].value);
+    json_put(ret, "fits", fits);
+    json_put(ret, "values", values);
     return ret;
 }
 

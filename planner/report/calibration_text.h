@@ -15,7 +15,7 @@ struct calibration_report {
 /* Fits with their residuals, values beside those of the base, and what was kept. */
 void report_calibration_text(const struct calibration_report *report, struct text_style style);
 /* rankfit.calibration/1 */
-json_t *report_calibration_json(const struct calibration_report *report);
+struct json *report_calibration_json(const struct calibration_report *report);
 
 /* The head of the hardware file, as comment lines of YAML: machine and residuals. malloc'd; NULL
  * when the system has no memory left. */

@@ -104,30 +104,33 @@ void report_grid_text(const struct grid *grid, struct text_style style)
                   TEXT_MARGIN, "");
 }
 
-static json_t *side_json(bool fits, const struct candidate *candidate)
+static struct json *side_json(bool fits, const struct candidate *candidate)
 {
-    json_t *ret = report_candidate_json(candidate);
-    json_object_set_new(ret, "fits", json_boolean(fits));
+    struct json *ret = report_candidate_json(candidate);
+    json_put_bool(ret, "fits", fits);
     return ret;
 }
 
-json_t *report_grid_json(const struct grid *grid)
+struct json *report_grid_json(const struct grid *grid)
 {
-    json_t *ret = json_pack("{s:s}", "schema", "rankfit.grid/1"), *cells = json_array();
-    json_object_set_new(ret, "model", report_model_of(grid->prediction));
-    json_object_set_new(ret, "hardware", report_hardware_of(grid->prediction));
-    json_object_set_new(ret, "seq_tokens", json_bytes(grid->prediction->plan.seq_tokens));
-    json_object_set_new(ret, "limit_bytes", json_bytes(grid->prediction->limit_bytes));
+    struct json *ret = json_document("rankfit.grid/1"), *cells = json_list();
+    json_put(ret, "model", report_model_of(grid->prediction));
+    json_put(ret, "hardware", report_hardware_of(grid->prediction));
+    json_put_u64(ret, "seq_tokens", grid->prediction->plan.seq_tokens);
+    json_put_u64(ret, "limit_bytes", grid->prediction->limit_bytes);
     for (int i = 0; i < grid->count; i++) {
         const struct grid_cell *cell = &grid->cells[i];
         if (!cell->legal)
             continue;
-        json_t *entry = json_pack("{s:i, s:i, s:i, s:i}", "tp", cell->tp, "cp", cell->cp, "pp",
-                                  cell->pp, "ep", cell->ep);
-        json_object_set_new(entry, "none", side_json(cell->keeps, &cell->kept));
-        json_object_set_new(entry, "full", side_json(cell->recomputes, &cell->recomputed));
-        json_array_append_new(cells, entry);
+        struct json *entry = json_map();
+        json_put_int(entry, "tp", cell->tp);
+        json_put_int(entry, "cp", cell->cp);
+        json_put_int(entry, "pp", cell->pp);
+        json_put_int(entry, "ep", cell->ep);
+        json_put(entry, "none", side_json(cell->keeps, &cell->kept));
+        json_put(entry, "full", side_json(cell->recomputes, &cell->recomputed));
+        json_append(cells, entry);
     }
-    json_object_set_new(ret, "cells", cells);
+    json_put(ret, "cells", cells);
     return ret;
 }

@@ -9,87 +9,80 @@
 #include <math.h>
 #include <string.h>
 
-json_t *json_bytes(uint64_t bytes)
+static struct json *counts_json(const struct model_counts *counts)
 {
-    return json_integer(bytes > INT64_MAX ? INT64_MAX : (json_int_t)bytes);
-}
-
-json_t *json_number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
-static json_t *counts_json(const struct model_counts *counts)
-{
-    json_t *ret = json_object();
+    struct json *ret = json_map();
     for (int i = 0; i < COMPONENT_COUNT; i++)
-        json_object_set_new(ret, component_names[i], json_bytes(counts->by_component[i]));
+        json_put_u64(ret, component_names[i], counts->by_component[i]);
     return ret;
 }
 
-static void add_counts(json_t *object, const struct model_counts *counts)
+static void add_counts(struct json *object, const struct model_counts *counts)
 {
-    json_object_set_new(object, "params_total", json_bytes(counts->total));
-    json_object_set_new(object, "params_active", json_bytes(counts->active));
-    json_object_set_new(object, "params_active_all", json_bytes(counts->active_all));
-    json_object_set_new(object, "params_active_core", json_bytes(counts->active_core));
-    json_object_set_new(object, "params_trained", json_bytes(counts->trained));
-    json_object_set_new(object, "params_by_component", counts_json(counts));
+    json_put_u64(object, "params_total", counts->total);
+    json_put_u64(object, "params_active", counts->active);
+    json_put_u64(object, "params_active_all", counts->active_all);
+    json_put_u64(object, "params_active_core", counts->active_core);
+    json_put_u64(object, "params_trained", counts->trained);
+    json_put(object, "params_by_component", counts_json(counts));
 }
 
-json_t *report_model_json(const struct model *model)
+struct json *report_model_json(const struct model *model)
 {
     struct model_counts counts;
     model_count(model, &counts);
-    json_t *ret = json_object();
-    json_object_set_new(ret, "name", json_string(model->name));
+    struct json *ret = json_map();
+    json_put_text(ret, "name", model->name);
     add_counts(ret, &counts);
-    json_t *facts = model_to_json(model);
-    json_object_update_missing(ret, facts);
-    json_decref(facts);
+    json_merge(ret, model_to_json(model));
     return ret;
 }
 
-static json_t *diags_json(const struct diag_list *list)
+static struct json *diags_json(const struct diag_list *list)
 {
-    json_t *ret = json_array();
+    struct json *ret = json_list();
     for (int i = 0; list && i < list->count; i++)
         if (list->items[i].severity == SEVERITY_WARNING)
-            json_array_append_new(ret, json_string(list->items[i].what));
+            json_append_text(ret, list->items[i].what);
     return ret;
 }
 
-json_t *report_nearest_json(const struct answer *answer)
+struct json *report_nearest_json(const struct answer *answer)
 {
-    json_t *ret = json_array();
+    struct json *ret = json_list();
     for (int i = 0; answer && i < answer->nearest_count; i++) {
         const struct nearest *nearest = &answer->nearest[i];
-        json_t *entry = json_pack("{s:s}", "change", nearest->change);
+        struct json *entry = json_map();
+        json_put_text(entry, "change", nearest->change);
         if (nearest->gpus)
-            json_object_set_new(entry, "gpus", json_integer(nearest->gpus));
+            json_put_int(entry, "gpus", nearest->gpus);
         if (nearest->seq_tokens)
-            json_object_set_new(entry, "seq_tokens", json_bytes(nearest->seq_tokens));
+            json_put_u64(entry, "seq_tokens", nearest->seq_tokens);
         if (nearest->set[0])
-            json_object_set_new(entry, "set", json_string(nearest->set));
-        json_object_set_new(entry, "peak_bytes", json_bytes(nearest->peak_bytes));
-        json_array_append_new(ret, entry);
+            json_put_text(entry, "set", nearest->set);
+        json_put_u64(entry, "peak_bytes", nearest->peak_bytes);
+        json_append(ret, entry);
     }
     return ret;
 }
 
-static json_t *binding_json(const struct prediction *prediction, const struct answer *answer)
+static void add_binding(struct json *object, const struct prediction *prediction,
+                        const struct answer *answer)
 {
     char text[BINDING_TEXT];
     prediction_binding(prediction, answer->binding, text, sizeof text);
-    return json_string(text);
+    json_put_text(object, "binding", text);
 }
 
-static json_t *reasons_json(const struct answer *answer)
+static struct json *reasons_json(const struct answer *answer)
 {
-    json_t *ret = json_array();
-    for (int i = 0; answer && i < answer->reason_count; i++)
-        json_array_append_new(ret, json_pack("{s:s, s:s}", "choice", answer->reasons[i].choice,
-                                             "because", answer->reasons[i].because));
+    struct json *ret = json_list();
+    for (int i = 0; answer && i < answer->reason_count; i++) {
+        struct json *entry = json_map();
+        json_put_text(entry, "choice", answer->reasons[i].choice);
+        json_put_text(entry, "because", answer->reasons[i].because);
+        json_append(ret, entry);
+    }
     return ret;
 }
 
@@ -98,159 +91,144 @@ static uint64_t metric_bytes(const struct rank_budget *rank, bool reserved)
     return rank->arena_bytes + (reserved ? rank->item_bytes[ITEM_SLACK] : 0);
 }
 
-static void add_peak(json_t *object, const struct rank_budget *worst)
+static void add_peak(struct json *object, const struct rank_budget *worst)
 {
-    json_object_set_new(object, "peak_bytes", json_bytes(worst->peak_bytes));
-    json_object_set_new(object, "peak_upper_bytes", json_bytes(worst->peak_upper_bytes));
-    json_object_set_new(object, "static_bytes", json_bytes(worst->category_bytes[CATEGORY_STATIC]));
-    json_object_set_new(object, "peak_rank", json_integer(worst->rank));
-    json_object_set_new(object, "peak_phase", json_phase(&worst->peak_phase));
-    json_t *metrics = json_object();
-    json_object_set_new(metrics, "allocated", json_bytes(metric_bytes(worst, false)));
-    json_object_set_new(metrics, "reserved", json_bytes(metric_bytes(worst, true)));
-    json_object_set_new(metrics, "device", json_bytes(worst->peak_bytes));
-    json_object_set_new(object, "peak_by_metric", metrics);
-}
-
-/* Where there are rows to tell of. */
-static void add_rows(json_t *object, const struct prediction *prediction)
-{
-    json_t *rows = report_rows_json(prediction);
-    if (rows)
-        json_object_set_new(object, "rows", rows);
+    json_put_u64(object, "peak_bytes", worst->peak_bytes);
+    json_put_u64(object, "peak_upper_bytes", worst->peak_upper_bytes);
+    json_put_u64(object, "static_bytes", worst->category_bytes[CATEGORY_STATIC]);
+    json_put_int(object, "peak_rank", worst->rank);
+    json_put(object, "peak_phase", json_phase(&worst->peak_phase));
+    struct json *metrics = json_map();
+    json_put_u64(metrics, "allocated", metric_bytes(worst, false));
+    json_put_u64(metrics, "reserved", metric_bytes(worst, true));
+    json_put_u64(metrics, "device", worst->peak_bytes);
+    json_put(object, "peak_by_metric", metrics);
 }
 
 /* "recommended": layout and primitives as the plan file has them, then what is predicted. */
-static json_t *recommended_json(const struct prediction *prediction, const struct answer *answer)
+static struct json *recommended_json(const struct prediction *prediction,
+                                     const struct answer *answer)
 {
     const struct plan *plan = &prediction->plan;
-    json_t *ret = json_object();
-    json_object_set_new(ret, "layout", choices_layout_json(&plan->choices));
-    json_object_set_new(ret, "primitives", choices_primitives_json(&plan->choices));
-    json_object_set_new(ret, "dispatch_bound_rows", json_bytes(plan->dispatch_bound_rows));
-    json_object_set_new(ret, "reasons", reasons_json(answer));
-    add_rows(ret, prediction);
+    struct json *ret = json_map();
+    json_put(ret, "layout", choices_layout_json(&plan->choices));
+    json_put(ret, "primitives", choices_primitives_json(&plan->choices));
+    json_put_u64(ret, "dispatch_bound_rows", plan->dispatch_bound_rows);
+    json_put(ret, "reasons", reasons_json(answer));
+    report_add_rows(ret, prediction);
     add_peak(ret, prediction_worst(prediction));
-    json_object_set_new(ret, "ranks", report_ranks_json(prediction, -1));
-    json_object_set_new(ret, "step", report_step_json(prediction));
+    json_put(ret, "ranks", report_ranks_json(prediction, -1));
+    json_put(ret, "step", report_step_json(prediction));
     return ret;
 }
 
-json_t *report_candidate_json(const struct candidate *candidate)
+struct json *report_candidate_json(const struct candidate *candidate)
 {
-    json_t *ret = json_object();
-    json_object_set_new(ret, "layout", choices_layout_json(&candidate->choices));
-    json_object_set_new(ret, "primitives", choices_primitives_json(&candidate->choices));
-    json_object_set_new(ret, "verdict", json_string(verdict_names[candidate->verdict]));
+    struct json *ret = json_map();
+    json_put(ret, "layout", choices_layout_json(&candidate->choices));
+    json_put(ret, "primitives", choices_primitives_json(&candidate->choices));
+    json_put_text(ret, "verdict", verdict_names[candidate->verdict]);
     add_peak(ret, &candidate->worst);
-    json_object_set_new(ret, "step", report_speed_json(&candidate->time));
+    json_put(ret, "step", report_speed_json(&candidate->time));
     return ret;
 }
 
-static json_t *candidates_json(const struct answer *answer)
+static struct json *candidates_json(const struct answer *answer)
 {
-    json_t *ret = json_array();
+    struct json *ret = json_list();
     for (int i = 0; i < answer->candidate_count; i++)
-        json_array_append_new(ret, report_candidate_json(&answer->candidates[i]));
+        json_append(ret, report_candidate_json(&answer->candidates[i]));
     return ret;
 }
 
-static json_t *searched_json(const struct answer *answer)
+static struct json *searched_json(const struct answer *answer)
 {
-    json_t *ret = json_object();
-    json_object_set_new(ret, "layouts", json_integer(answer->layouts));
-    json_object_set_new(ret, "legal", json_integer(answer->legal));
-    json_object_set_new(ret, "fitting", json_integer(answer->fitting));
-    json_object_set_new(ret, "seconds", json_number(answer->search_seconds));
+    struct json *ret = json_map();
+    json_put_int(ret, "layouts", answer->layouts);
+    json_put_int(ret, "legal", answer->legal);
+    json_put_int(ret, "fitting", answer->fitting);
+    json_put_number(ret, "seconds", answer->search_seconds);
     bool searched = answer->derived_over_best >= 0;
-    json_object_set_new(ret, "derived_over_best",
-                        searched ? json_number(answer->derived_over_best) : json_null());
-    json_object_set_new(ret, "policy", json_string(answer->policy));
+    json_put_number(ret, "derived_over_best", searched ? answer->derived_over_best : (double)NAN);
+    json_put_text(ret, "policy", answer->policy);
     return ret;
 }
 
-json_t *report_model_of(const struct prediction *prediction)
+struct json *report_model_of(const struct prediction *prediction)
 {
     const struct model *model = &prediction->plan.model;
-    json_t *ret = json_pack("{s:s, s:s}", "name", model->name, "title", model->title);
+    struct json *ret = json_map();
+    json_put_text(ret, "name", model->name);
+    json_put_text(ret, "title", model->title);
     add_counts(ret, &prediction->sizes.counts);
-    json_object_set_new(ret, "params_trained",
-                        json_bytes(params_trained(model, &prediction->plan.choices.primitives)));
+    json_put_u64(ret, "params_trained",
+                 params_trained(model, &prediction->plan.choices.primitives));
     return ret;
 }
 
-json_t *report_hardware_of(const struct prediction *prediction)
+struct json *report_hardware_of(const struct prediction *prediction)
 {
     const struct plan *plan = &prediction->plan;
-    json_t *ret = json_pack("{s:s, s:s, s:i}", "name", plan->hardware.name, "gpu",
-                            plan->hardware.gpu, "gpus", plan->gpus);
-    json_object_set_new(ret, "memory_bytes", json_bytes(prediction->memory_bytes));
+    struct json *ret = json_map();
+    json_put_text(ret, "name", plan->hardware.name);
+    json_put_text(ret, "gpu", plan->hardware.gpu);
+    json_put_int(ret, "gpus", plan->gpus);
+    json_put_u64(ret, "memory_bytes", prediction->memory_bytes);
     return ret;
 }
 
-/* Moves one part of the plan's own document into another. */
-static void take(json_t *to, json_t *plan_document, const char *key)
-{
-    json_object_set(to, key, json_object_get(plan_document, key));
-}
-
-json_t *report_plan_json(const struct prediction *prediction, const struct answer *answer,
-                         const struct diag_list *warnings)
+struct json *report_plan_json(const struct prediction *prediction, const struct answer *answer,
+                              const struct diag_list *warnings)
 {
     const struct plan *plan = &prediction->plan;
-    json_t *ret = json_pack("{s:s, s:s}", "schema", "rankfit.plan/1", "plan_digest", plan->digest);
-    json_object_set_new(ret, "model", report_model_of(prediction));
-    json_object_set_new(ret, "hardware", report_hardware_of(prediction));
-    json_t *document = plan_to_json(plan);
-    take(ret, document, "workload");
-    take(ret, document, "engine");
-    json_decref(document);
-    json_object_set_new(ret, "verdict", json_string(verdict_names[prediction->verdict]));
-    json_object_set_new(ret, "limit_bytes", json_bytes(prediction->limit_bytes));
-    json_object_set_new(ret, "warnings", diags_json(warnings));
-    json_object_set_new(ret, "assumptions", report_assumptions_json(prediction));
-    json_object_set_new(ret, "binding", binding_json(prediction, answer));
-    json_object_set_new(ret, "nearest", report_nearest_json(answer));
-    json_object_set_new(ret, "recommended", recommended_json(prediction, answer));
-    json_object_set_new(ret, "candidates", candidates_json(answer));
-    json_object_set_new(ret, "searched", searched_json(answer));
+    struct json *ret = json_document("rankfit.plan/1");
+    json_put_text(ret, "plan_digest", plan->digest);
+    json_put(ret, "model", report_model_of(prediction));
+    json_put(ret, "hardware", report_hardware_of(prediction));
+    json_put(ret, "workload", plan_workload_json(plan));
+    json_put(ret, "engine", plan_engine_json(plan));
+    json_put_text(ret, "verdict", verdict_names[prediction->verdict]);
+    json_put_u64(ret, "limit_bytes", prediction->limit_bytes);
+    json_put(ret, "warnings", diags_json(warnings));
+    json_put(ret, "assumptions", report_assumptions_json(prediction));
+    add_binding(ret, prediction, answer);
+    json_put(ret, "nearest", report_nearest_json(answer));
+    json_put(ret, "recommended", recommended_json(prediction, answer));
+    json_put(ret, "candidates", candidates_json(answer));
+    json_put(ret, "searched", searched_json(answer));
     return ret;
 }
 
-json_t *report_plan_file(const struct prediction *prediction, const struct answer *answer)
+struct json *report_plan_file(const struct prediction *prediction, const struct answer *answer)
 {
-    json_t *ret = plan_to_json(&prediction->plan);
-    json_object_set_new(ret, "verdict", json_string(verdict_names[prediction->verdict]));
-    json_object_set_new(ret, "limit_bytes", json_bytes(prediction->limit_bytes));
-    json_object_set_new(ret, "assumptions", report_assumptions_json(prediction));
+    struct json *ret = plan_to_json(&prediction->plan);
+    json_put_text(ret, "verdict", verdict_names[prediction->verdict]);
+    json_put_u64(ret, "limit_bytes", prediction->limit_bytes);
+    json_put(ret, "assumptions", report_assumptions_json(prediction));
     if (answer) {
-        json_object_set_new(ret, "binding", binding_json(prediction, answer));
-        json_object_set_new(ret, "nearest", report_nearest_json(answer));
+        add_binding(ret, prediction, answer);
+        json_put(ret, "nearest", report_nearest_json(answer));
     }
-    json_t *recommended = recommended_json(prediction, answer);
-    json_object_update_missing(json_object_get(ret, "recommended"), recommended);
-    json_decref(recommended);
+    json_put(ret, "recommended", recommended_json(prediction, answer));
     return ret;
 }
 
-json_t *report_budget_json(const struct prediction *prediction, int rank)
+struct json *report_budget_json(const struct prediction *prediction, int rank)
 {
     const struct rank_budget *shown =
         rank < 0 ? prediction_worst(prediction) : prediction_rank(prediction, rank);
     const struct plan *plan = &prediction->plan;
-    json_t *ret =
-        json_pack("{s:s, s:s}", "schema", "rankfit.budget/1", "plan_digest", plan->digest);
-    json_object_set_new(ret, "model", report_model_of(prediction));
-    json_object_set_new(ret, "hardware", report_hardware_of(prediction));
-    json_t *document = plan_to_json(plan);
-    take(ret, document, "workload");
-    json_decref(document);
-    json_object_set_new(ret, "layout", choices_layout_json(&plan->choices));
-    json_object_set_new(ret, "primitives", choices_primitives_json(&plan->choices));
-    json_object_set_new(ret, "limit_bytes", json_bytes(prediction->limit_bytes));
-    add_rows(ret, prediction);
-    json_object_set_new(ret, "ranks", report_ranks_json(prediction, rank));
-    json_object_set_new(ret, "phases_of_rank", json_integer(rank < 0 ? shown->rank : rank));
-    json_object_set_new(ret, "phases", report_phases_json(prediction, shown));
+    struct json *ret = json_document("rankfit.budget/1");
+    json_put_text(ret, "plan_digest", plan->digest);
+    json_put(ret, "model", report_model_of(prediction));
+    json_put(ret, "hardware", report_hardware_of(prediction));
+    json_put(ret, "workload", plan_workload_json(plan));
+    json_put(ret, "layout", choices_layout_json(&plan->choices));
+    json_put(ret, "primitives", choices_primitives_json(&plan->choices));
+    json_put_u64(ret, "limit_bytes", prediction->limit_bytes);
+    report_add_rows(ret, prediction);
+    json_put(ret, "ranks", report_ranks_json(prediction, rank));
+    json_put_int(ret, "phases_of_rank", rank < 0 ? shown->rank : rank);
+    json_put(ret, "phases", report_phases_json(prediction, shown));
     return ret;
 }

@@ -5,33 +5,30 @@
 #define RANKFIT_PLANNER_REPORT_JSON_H
 
 #include "base/diag.h"
+#include "base/json.h"
 #include "planner/derive/derive.h"
 #include "planner/report/prediction.h"
 
-#include <jansson.h>
-
 /* rankfit.plan/1 with candidates and search; `answer` is what derived the plan. */
-json_t *report_plan_json(const struct prediction *prediction, const struct answer *answer,
-                         const struct diag_list *warnings);
+struct json *report_plan_json(const struct prediction *prediction, const struct answer *answer,
+                              const struct diag_list *warnings);
 
 /* The plan file: inputs by value and the recommended layout with its prediction, no candidates. */
-json_t *report_plan_file(const struct prediction *prediction, const struct answer *answer);
+struct json *report_plan_file(const struct prediction *prediction, const struct answer *answer);
 
 /* rankfit.budget/1; rank -1: all, phases of the worst. */
-json_t *report_budget_json(const struct prediction *prediction, int rank);
+struct json *report_budget_json(const struct prediction *prediction, int rank);
 
 /* The counts of a model, with name and sizes (rankfit.explain/1's "model"). */
-json_t *report_model_json(const struct model *model);
+struct json *report_model_json(const struct model *model);
 
 /* Parts shared with other documents. */
-json_t *json_bytes(uint64_t bytes);
-json_t *json_number(double value);
-json_t *report_model_of(const struct prediction *prediction);
-json_t *report_hardware_of(const struct prediction *prediction);
+struct json *report_model_of(const struct prediction *prediction);
+struct json *report_hardware_of(const struct prediction *prediction);
 /* A layout with verdict, peak and step; question: what it was judged for, but for choices. */
-json_t *report_candidate_json(const struct candidate *candidate);
-json_t *json_phase(const struct phase *phase);
+struct json *report_candidate_json(const struct candidate *candidate);
+struct json *json_phase(const struct phase *phase);
 /* What would fit instead: the entries of "nearest". */
-json_t *report_nearest_json(const struct answer *answer);
+struct json *report_nearest_json(const struct answer *answer);
 
 #endif

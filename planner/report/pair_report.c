@@ -101,42 +101,56 @@ void report_pair_text(const struct pair_report *report, struct text_style style)
                   d->within ? "within tolerance" : "out of tolerance");
 }
 
-static json_t *side_json(const struct pair_side *side, const struct difference_side *figures)
+static struct json *side_json(const struct pair_side *side, const struct difference_side *figures)
 {
-    return json_pack(
-        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "setting", side->setting, "plan_digest",
-        side->plan->digest, "layout", choices_layout_json(&side->plan->choices), "primitives",
-        choices_primitives_json(&side->plan->choices), "loss", json_number(figures->loss),
-        "gradient_norm", json_number(figures->gradient_norm), "peak_bytes",
-        json_bytes(figures->peak_bytes), "seconds", json_number(figures->seconds));
+    struct json *ret = json_map();
+    json_put_text(ret, "setting", side->setting);
+    json_put_text(ret, "plan_digest", side->plan->digest);
+    json_put(ret, "layout", choices_layout_json(&side->plan->choices));
+    json_put(ret, "primitives", choices_primitives_json(&side->plan->choices));
+    json_put_number(ret, "loss", figures->loss);
+    json_put_number(ret, "gradient_norm", figures->gradient_norm);
+    json_put_u64(ret, "peak_bytes", figures->peak_bytes);
+    json_put_number(ret, "seconds", figures->seconds);
+    return ret;
 }
 
-static json_t *tensor_json(const struct tensor_difference *tensor)
+static struct json *tensor_json(const struct tensor_difference *tensor)
 {
-    return json_pack("{s:s, s:o, s:o}", "name", tensor->name, "rms", json_number(tensor->rms),
-                     "error", json_number(tensor->error));
+    struct json *ret = json_map();
+    json_put_text(ret, "name", tensor->name);
+    json_put_number(ret, "rms", tensor->rms);
+    json_put_number(ret, "error", tensor->error);
+    return ret;
 }
 
-json_t *report_pair_json(const struct pair_report *report)
+struct json *report_pair_json(const struct pair_report *report)
 {
     const struct difference *d = report->difference;
     const struct agreement_info *info = &agreement_infos[d->agreement];
-    json_t *gradients = json_array();
+    struct json *gradients = json_list();
 
     for (size_t i = 0; i < d->count; i++)
-        json_array_append_new(gradients, tensor_json(&d->tensors[i]));
-    json_t *tolerances = json_pack(
-        "{s:s, s:o, s:o, s:o}", "agreement", info->name, "loss", json_number(info->loss),
-        "final_hidden", json_number(info->hidden), "gradient", json_number(info->gradient));
-    json_t *errors =
-        json_pack("{s:o, s:o, s:o, s:o}", "loss", json_number(d->loss_error), "final_hidden",
-                  json_number(d->hidden_error), "gradient_norm", json_number(d->norm_error),
-                  "gradient", json_number(d->worst ? d->worst->error : 0));
-    json_t *worst = d->worst ? tensor_json(d->worst) : json_null();
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "schema",
-                     "rankfit.pair/1", "name", report->primitive.setting, "kind", report->kind,
-                     "tolerances", tolerances, "primitive",
-                     side_json(&report->primitive, &d->primitive), "reference",
-                     side_json(&report->reference, &d->reference), "errors", errors, "gradients",
-                     gradients, "worst", worst, "verdict", d->within ? "within" : "out");
+        json_append(gradients, tensor_json(&d->tensors[i]));
+    struct json *tolerances = json_map();
+    json_put_text(tolerances, "agreement", info->name);
+    json_put_number(tolerances, "loss", info->loss);
+    json_put_number(tolerances, "final_hidden", info->hidden);
+    json_put_number(tolerances, "gradient", info->gradient);
+    struct json *errors = json_map();
+    json_put_number(errors, "loss", d->loss_error);
+    json_put_number(errors, "final_hidden", d->hidden_error);
+    json_put_number(errors, "gradient_norm", d->norm_error);
+    json_put_number(errors, "gradient", d->worst ? d->worst->error : 0);
+    struct json *ret = json_document("rankfit.pair/1");
+    json_put_text(ret, "name", report->primitive.setting);
+    json_put_text(ret, "kind", report->kind);
+    json_put(ret, "tolerances", tolerances);
+    json_put(ret, "primitive", side_json(&report->primitive, &d->primitive));
+    json_put(ret, "reference", side_json(&report->reference, &d->reference));
+    json_put(ret, "errors", errors);
+    json_put(ret, "gradients", gradients);
+    json_put(ret, "worst", d->worst ? tensor_json(d->worst) : json_nothing());
+    json_put_text(ret, "verdict", d->within ? "within" : "out");
+    return ret;
 }

@@ -2,11 +2,10 @@
 #ifndef RANKFIT_PLANNER_REPORT_PAIR_REPORT_H
 #define RANKFIT_PLANNER_REPORT_PAIR_REPORT_H
 
+#include "base/json.h"
 #include "planner/compare/difference.h"
 #include "planner/report/prediction.h"
 #include "planner/report/text.h"
-
-#include <jansson.h>
 
 /* One side: its setting ("moe=chunked") and the plan that was run. */
 struct pair_side {
@@ -22,6 +21,6 @@ struct pair_report {
 
 void report_pair_text(const struct pair_report *report, struct text_style style);
 /* Belongs to the caller; NULL without memory. */
-json_t *report_pair_json(const struct pair_report *report);
+struct json *report_pair_json(const struct pair_report *report);
 
 #endif

@@ -235,72 +235,86 @@ void report_peaks_text(const struct peaks *peaks, FILE *out)
     print_left_out(peaks, out);
 }
 
-static json_t *saved_json(const struct saved *saved)
+static struct json *saved_json(const struct saved *saved)
 {
-    json_t *ret = json_array();
-    for (int i = 0; i < saved->count; i++)
-        json_array_append_new(ret, json_pack("{s:s, s:I, s:s}", "name", saved->item[i].name,
-                                             "bytes", (json_int_t)saved->item[i].bytes, "mechanism",
-                                             saved->item[i].mechanism));
+    struct json *ret = json_list();
+    for (int i = 0; i < saved->count; i++) {
+        struct json *entry = json_map();
+        json_put_text(entry, "name", saved->item[i].name);
+        json_put_u64(entry, "bytes", saved->item[i].bytes);
+        json_put_text(entry, "mechanism", saved->item[i].mechanism);
+        json_append(ret, entry);
+    }
     return ret;
 }
 
-static json_t *run_json(const struct peak_run *run)
+static struct json *run_json(const struct peak_run *run)
 {
     double own = (double)run->own_bytes, engine = (double)run->engine_bytes;
-    json_t *ret =
-        json_pack("{s:s, s:s, s:s, s:s, s:b, s:f}", "name", run->name, "source", run->source,
-                  "engine", run->engine->name, "metric", peak_metric_name(run->metric), "ran_out",
-                  run->ran_out, "measured_bytes", run->measured_bytes);
+    struct json *ret = json_map();
+    json_put_text(ret, "name", run->name);
+    json_put_text(ret, "source", run->source);
+    json_put_text(ret, "engine", run->engine->name);
+    json_put_text(ret, "metric", peak_metric_name(run->metric));
+    json_put_bool(ret, "ran_out", run->ran_out);
+    json_put_number(ret, "measured_bytes", run->measured_bytes);
     if (run->reading)
-        json_object_set_new(ret, "reading", json_string(run->reading));
-    json_object_set_new(ret, "arena_bytes", json_integer((json_int_t)run->own_bytes));
-    json_object_set_new(ret, "engine_bytes", json_integer((json_int_t)run->engine_bytes));
-    json_object_set_new(ret, "device_bytes", json_integer((json_int_t)run->device_bytes));
+        json_put_text(ret, "reading", run->reading);
+    json_put_u64(ret, "arena_bytes", run->own_bytes);
+    json_put_u64(ret, "engine_bytes", run->engine_bytes);
+    json_put_u64(ret, "device_bytes", run->device_bytes);
     if (!run->ran_out) {
-        json_object_set_new(ret, "error", json_real(peak_error(own, run->measured_bytes)));
-        json_object_set_new(ret, "engine_error",
-                            json_real(peak_error(engine, run->measured_bytes)));
+        json_put_number(ret, "error", peak_error(own, run->measured_bytes));
+        json_put_number(ret, "engine_error", peak_error(engine, run->measured_bytes));
     }
-    json_object_set_new(ret, "adjustments", saved_json(&run->saved));
+    json_put(ret, "adjustments", saved_json(&run->saved));
     return ret;
 }
 
-static json_t *errors_json(const struct peak_errors *errors)
+static struct json *errors_json(const struct peak_errors *errors)
 {
-    return json_pack("{s:f, s:f, s:f, s:f}", "median", errors->median, "least", errors->least,
-                     "most", errors->most, "mean_absolute", errors->mean_absolute);
+    struct json *ret = json_map();
+    json_put_number(ret, "median", errors->median);
+    json_put_number(ret, "least", errors->least);
+    json_put_number(ret, "most", errors->most);
+    json_put_number(ret, "mean_absolute", errors->mean_absolute);
+    return ret;
 }
 
-static json_t *groups_json(const struct peaks *peaks)
+static struct json *groups_json(const struct peaks *peaks)
 {
-    json_t *ret = json_array();
+    struct json *ret = json_list();
     for (int i = 0; i < peaks->group_count; i++) {
         const struct peak_group *group = &peaks->group[i];
-        json_t *one = json_pack("{s:s, s:s, s:i}", "engine", group->family, "metric",
-                                peak_metric_name(group->metric), "rows", group->count);
-        json_object_set_new(one, "errors", errors_json(&group->own));
-        json_object_set_new(one, "engine_errors", errors_json(&group->engine));
-        json_array_append_new(ret, one);
+        struct json *one = json_map();
+        json_put_text(one, "engine", group->family);
+        json_put_text(one, "metric", peak_metric_name(group->metric));
+        json_put_int(one, "rows", group->count);
+        json_put(one, "errors", errors_json(&group->own));
+        json_put(one, "engine_errors", errors_json(&group->engine));
+        json_append(ret, one);
     }
     return ret;
 }
 
-void peaks_add_json(const struct peaks *peaks, json_t *set)
+void peaks_add_json(const struct peaks *peaks, struct json *set)
 {
-    json_t *runs = json_array(), *left_out = json_array();
+    struct json *runs = json_list(), *left_out = json_list();
     for (int i = 0; i < peaks->count; i++)
-        json_array_append_new(runs, run_json(&peaks->run[i]));
-    for (int i = 0; i < peaks->left_out_count; i++)
-        json_array_append_new(left_out, json_pack("{s:s, s:s}", "rows", peaks->left_out[i].rows,
-                                                  "because", peaks->left_out[i].because));
-    json_object_set_new(set, "source", json_string(peaks->source));
-    json_object_set_new(set, "engine", json_string(peaks->engine));
-    json_object_set_new(set, "runs", runs);
-    if (peaks->with_peak > 0) {
-        json_object_set_new(set, "errors", errors_json(&peaks->own));
-        json_object_set_new(set, "engine_errors", errors_json(&peaks->with_rules));
+        json_append(runs, run_json(&peaks->run[i]));
+    for (int i = 0; i < peaks->left_out_count; i++) {
+        struct json *entry = json_map();
+        json_put_text(entry, "rows", peaks->left_out[i].rows);
+        json_put_text(entry, "because", peaks->left_out[i].because);
+        json_append(left_out, entry);
     }
-    json_object_set_new(set, "groups", groups_json(peaks));
-    json_object_set_new(set, "left_out", left_out);
+    json_put_text(set, "source", peaks->source);
+    json_put_text(set, "engine", peaks->engine);
+    json_put(set, "runs", runs);
+    if (peaks->with_peak > 0) {
+        json_put(set, "errors", errors_json(&peaks->own));
+        json_put(set, "engine_errors", errors_json(&peaks->with_rules));
+    }
+    json_put(set, "groups", groups_json(peaks));
+    json_put(set, "left_out", left_out);
 }

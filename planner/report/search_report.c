@@ -141,74 +141,72 @@ void report_search_text(const struct search_report *report, struct text_style st
     print_searched(report->result, out);
 }
 
-static json_t *searched_json(const struct search_report *report)
+static struct json *searched_json(const struct search_report *report)
 {
     const struct search_result *r = report->result;
-    json_t *ret = json_object();
-    json_object_set_new(ret, "layouts", json_bytes(r->layouts));
-    json_object_set_new(ret, "legal", json_bytes(r->legal));
-    json_object_set_new(ret, "judged", json_bytes(r->judged));
-    json_object_set_new(ret, "seconds", json_number(r->seconds));
+    struct json *ret = json_map();
+    json_put_u64(ret, "layouts", r->layouts);
+    json_put_u64(ret, "legal", r->legal);
+    json_put_u64(ret, "judged", r->judged);
+    json_put_number(ret, "seconds", r->seconds);
     bool known = report->derived_over_best >= 0 && report->derived;
-    json_object_set_new(ret, "derived_over_best",
-                        known ? json_number(report->derived_over_best) : json_null());
-    json_object_set_new(ret, "policy", known ? json_string(report->policy) : json_null());
+    json_put_number(ret, "derived_over_best", known ? report->derived_over_best : (double)NAN);
+    json_put_text(ret, "policy", known ? report->policy : NULL);
     return ret;
 }
 
-static json_t *fewer_json(const struct search_report *report)
+static struct json *fewer_json(const struct search_report *report)
 {
     const struct answer *fewer = report->fewer;
     if (!fewer)
-        return json_null();
-    json_t *ret = json_pack("{s:i, s:s}", "gpus", report->result->fewer, "binding", fewer->binding);
-    json_object_set_new(ret, "peak_bytes", json_bytes(fewer->recommended.worst.peak_bytes));
-    json_object_set_new(ret, "nearest", report_nearest_json(fewer));
+        return json_nothing();
+    struct json *ret = json_map();
+    json_put_int(ret, "gpus", report->result->fewer);
+    json_put_text(ret, "binding", fewer->binding);
+    json_put_u64(ret, "peak_bytes", fewer->recommended.worst.peak_bytes);
+    json_put(ret, "nearest", report_nearest_json(fewer));
     return ret;
 }
 
-static json_t *training_json(const struct search_report *report)
+static struct json *training_json(const struct search_report *report)
 {
     double rate = report->result->best.time.tokens_per_second_per_gpu;
     if (report->tokens <= 0 || !report->result->any || rate <= 0)
-        return json_null();
+        return json_nothing();
     double gpu_hours = report->tokens / rate / 3600;
-    json_t *ret = json_object();
-    json_object_set_new(ret, "tokens", json_number(report->tokens));
-    json_object_set_new(ret, "hours", json_number(gpu_hours / report->result->gpus));
-    json_object_set_new(ret, "gpu_hours", json_number(gpu_hours));
+    struct json *ret = json_map();
+    json_put_number(ret, "tokens", report->tokens);
+    json_put_number(ret, "hours", gpu_hours / report->result->gpus);
+    json_put_number(ret, "gpu_hours", gpu_hours);
     return ret;
 }
 
-static json_t *facts_json(const char *schema, const struct prediction *prediction)
-{
-    json_t *ret = json_pack("{s:s}", "schema", schema);
-    json_object_set_new(ret, "model", report_model_of(prediction));
-    json_object_set_new(ret, "hardware", report_hardware_of(prediction));
-    return ret;
-}
-
-json_t *report_search_json(const struct search_report *report)
+struct json *report_search_json(const struct search_report *report)
 {
     const struct search_result *r = report->result;
-    json_t *ret = facts_json("rankfit.search/1", report->prediction), *front = json_array();
-    json_object_set_new(ret, "seq_tokens", json_bytes(report->prediction->plan.seq_tokens));
-    json_object_set_new(ret, "objective", json_string(objective_names[report->objective]));
+    struct json *ret = json_document("rankfit.search/1"), *front = json_list();
+    json_put(ret, "model", report_model_of(report->prediction));
+    json_put(ret, "hardware", report_hardware_of(report->prediction));
+    json_put_u64(ret, "seq_tokens", report->prediction->plan.seq_tokens);
+    json_put_text(ret, "objective", objective_names[report->objective]);
     const char *verdict = verdict_names[r->any ? r->best.verdict : VERDICT_DOES_NOT_FIT];
-    json_object_set_new(ret, "verdict", json_string(verdict));
-    json_object_set_new(ret, "limit_bytes", json_bytes(report->prediction->limit_bytes));
-    json_object_set_new(ret, "gpus", r->any ? json_integer(r->gpus) : json_null());
-    json_object_set_new(ret, "fewer", fewer_json(report));
-    json_object_set_new(ret, "best", r->any ? report_candidate_json(&r->best) : json_null());
-    json_object_set_new(ret, "derived",
-                        report->derived ? report_candidate_json(report->derived) : json_null());
-    json_object_set_new(ret, "training", training_json(report));
+    json_put_text(ret, "verdict", verdict);
+    json_put_u64(ret, "limit_bytes", report->prediction->limit_bytes);
     if (r->any)
-        json_object_set_new(ret, "assumptions", report_assumptions_json(report->prediction));
+        json_put_int(ret, "gpus", r->gpus);
+    else
+        json_put_null(ret, "gpus");
+    json_put(ret, "fewer", fewer_json(report));
+    json_put(ret, "best", r->any ? report_candidate_json(&r->best) : json_nothing());
+    json_put(ret, "derived",
+             report->derived ? report_candidate_json(report->derived) : json_nothing());
+    json_put(ret, "training", training_json(report));
+    if (r->any)
+        json_put(ret, "assumptions", report_assumptions_json(report->prediction));
     for (int i = 0; i < r->front_count; i++)
-        json_array_append_new(front, report_candidate_json(&r->front[i]));
-    json_object_set_new(ret, "pareto", front);
-    json_object_set_new(ret, "searched", searched_json(report));
+        json_append(front, report_candidate_json(&r->front[i]));
+    json_put(ret, "pareto", front);
+    json_put(ret, "searched", searched_json(report));
     return ret;
 }
 
@@ -259,29 +257,30 @@ void report_sweep_text(const struct sweep *sweep, struct text_style style)
     table_done(&table);
 }
 
-static json_t *cell_json(const struct sweep_cell *cell)
+static struct json *cell_json(const struct sweep_cell *cell)
 {
-    json_t *ret = json_object();
-    json_object_set_new(ret, "gpus", json_integer(cell->gpus));
-    json_object_set_new(ret, "seq_tokens", json_bytes(cell->seq_tokens));
-    json_object_set_new(ret, "legal", json_boolean(cell->legal));
-    json_object_set_new(ret, "limit_bytes", json_bytes(cell->limit_bytes));
+    struct json *ret = json_map();
+    json_put_int(ret, "gpus", cell->gpus);
+    json_put_u64(ret, "seq_tokens", cell->seq_tokens);
+    json_put_bool(ret, "legal", cell->legal);
+    json_put_u64(ret, "limit_bytes", cell->limit_bytes);
     if (!cell->legal) {
-        json_object_set_new(ret, "fault", json_string(cell->fault));
+        json_put_text(ret, "fault", cell->fault);
         return ret;
     }
-    json_t *candidate = report_candidate_json(&cell->candidate);
-    json_object_update(ret, candidate);
-    json_decref(candidate);
+    json_merge(ret, report_candidate_json(&cell->candidate));
     return ret;
 }
 
-json_t *report_sweep_json(const struct sweep *sweep)
+struct json *report_sweep_json(const struct sweep *sweep)
 {
-    json_t *ret = facts_json("rankfit.sweep/1", sweep->prediction), *cells = json_array();
-    json_object_del(json_object_get(ret, "hardware"), "gpus");
+    struct json *ret = json_document("rankfit.sweep/1"), *cells = json_list();
+    struct json *hardware = report_hardware_of(sweep->prediction);
+    json_drop(hardware, "gpus");
+    json_put(ret, "model", report_model_of(sweep->prediction));
+    json_put(ret, "hardware", hardware);
     for (int i = 0; i < sweep->count; i++)
-        json_array_append_new(cells, cell_json(&sweep->cells[i]));
-    json_object_set_new(ret, "cells", cells);
+        json_append(cells, cell_json(&sweep->cells[i]));
+    json_put(ret, "cells", cells);
     return ret;
 }

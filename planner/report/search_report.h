@@ -3,11 +3,10 @@
 #ifndef RANKFIT_PLANNER_REPORT_SEARCH_REPORT_H
 #define RANKFIT_PLANNER_REPORT_SEARCH_REPORT_H
 
+#include "base/json.h"
 #include "planner/report/prediction.h"
 #include "planner/report/text.h"
 #include "planner/search/search.h"
-
-#include <jansson.h>
 
 struct search_report {
     const struct prediction *prediction; /* of the best, where there is one */
@@ -20,7 +19,7 @@ struct search_report {
     double derived_over_best;        /* under it, without what derivation leaves; < 0: unknown */
 };
 void report_search_text(const struct search_report *report, struct text_style style);
-json_t *report_search_json(const struct search_report *report);
+struct json *report_search_json(const struct search_report *report);
 
 /* One pair of a sweep. */
 struct sweep_cell {
@@ -36,7 +35,7 @@ struct sweep {
     const struct sweep_cell *cells;
 };
 void report_sweep_text(const struct sweep *sweep, struct text_style style);
-json_t *report_sweep_json(const struct sweep *sweep);
+struct json *report_sweep_json(const struct sweep *sweep);
 
 /* One combination of degrees: the best without and with recompute. */
 struct grid_cell {
@@ -50,6 +49,6 @@ struct grid {
     const struct grid_cell *cells; /* tp, cp outer; pp, ep inner */
 };
 void report_grid_text(const struct grid *grid, struct text_style style);
-json_t *report_grid_json(const struct grid *grid);
+struct json *report_grid_json(const struct grid *grid);
 
 #endif

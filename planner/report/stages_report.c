@@ -176,75 +176,84 @@ void report_stages_text(const struct stages *stages, FILE *out)
     print_steps(stages, out);
 }
 
-static json_t *bytes_json(double bytes)
+static void put_bytes(struct json *map, const char *key, double bytes)
 {
-    return json_integer((json_int_t)llround(bytes));
+    json_put_int(map, key, llround(bytes));
 }
 
-static json_t *adjustments_json(const struct adjusted *adjusted)
+static struct json *adjustments_json(const struct adjusted *adjusted)
 {
-    json_t *ret = json_array();
+    struct json *ret = json_list();
     for (int i = 0; i < adjusted->count; i++) {
         const struct adjustment *step = &adjusted->step[i];
-        json_array_append_new(ret, json_pack("{s:s, s:I, s:s, s:s}", "name", step->name, "bytes",
-                                             (json_int_t)step->bytes, "mechanism", step->mechanism,
-                                             "formula", step->formula));
+        struct json *entry = json_map();
+        json_put_text(entry, "name", step->name);
+        json_put_int(entry, "bytes", step->bytes);
+        json_put_text(entry, "mechanism", step->mechanism);
+        json_put_text(entry, "formula", step->formula);
+        json_append(ret, entry);
     }
     return ret;
 }
 
-static json_t *run_json(const struct stage_run *run)
+static struct json *run_json(const struct stage_run *run)
 {
     const struct adjusted *a = &run->adjusted;
     double shared = (double)a->shared_bytes, whole = (double)a->whole_bytes;
-    json_t *ret = json_pack("{s:s, s:s, s:s}", "name", run->name, "engine", run->engine, "source",
-                            run->source);
-    json_object_set_new(ret, "peak_bytes", bytes_json((double)a->peak_bytes));
-    json_object_set_new(ret, "adjustments", adjustments_json(a));
-    json_object_set_new(ret, "engine_peak_bytes", bytes_json(shared));
-    json_object_set_new(ret, "engine_whole_peak_bytes", bytes_json(whole));
-    json_object_set_new(
-        ret, "measured_bytes",
-        json_pack("[o, o]", bytes_json(run->peak_bytes.low), bytes_json(run->peak_bytes.high)));
-    json_object_set_new(ret, "unexplained_bytes",
-                        bytes_json(-range_distance(&run->peak_bytes, shared)));
-    json_object_set_new(ret, "unexplained_whole_bytes",
-                        bytes_json(-range_distance(&run->peak_bytes, whole)));
-    json_object_set_new(ret, "experts_alone_bytes", json_integer((json_int_t)a->experts_bytes));
-    json_object_set_new(ret, "model_tflops_per_gpu", json_real(own_tflops(run)));
-    json_object_set_new(ret, "engine_whole_tflops_per_gpu", json_real(whole_tflops(run)));
-    json_object_set_new(ret, "measured_tflops_per_gpu",
-                        json_pack("[f, f]", run->tflops.low, run->tflops.high));
+    struct json *ret = json_map(), *bytes = json_list(), *tflops = json_list();
+    json_put_text(ret, "name", run->name);
+    json_put_text(ret, "engine", run->engine);
+    json_put_text(ret, "source", run->source);
+    put_bytes(ret, "peak_bytes", (double)a->peak_bytes);
+    json_put(ret, "adjustments", adjustments_json(a));
+    put_bytes(ret, "engine_peak_bytes", shared);
+    put_bytes(ret, "engine_whole_peak_bytes", whole);
+    json_append_int(bytes, llround(run->peak_bytes.low));
+    json_append_int(bytes, llround(run->peak_bytes.high));
+    json_put(ret, "measured_bytes", bytes);
+    put_bytes(ret, "unexplained_bytes", -range_distance(&run->peak_bytes, shared));
+    put_bytes(ret, "unexplained_whole_bytes", -range_distance(&run->peak_bytes, whole));
+    json_put_int(ret, "experts_alone_bytes", a->experts_bytes);
+    json_put_number(ret, "model_tflops_per_gpu", own_tflops(run));
+    json_put_number(ret, "engine_whole_tflops_per_gpu", whole_tflops(run));
+    json_append_number(tflops, run->tflops.low);
+    json_append_number(tflops, run->tflops.high);
+    json_put(ret, "measured_tflops_per_gpu", tflops);
     if (run->note)
-        json_object_set_new(ret, "note", json_string(run->note));
+        json_put_text(ret, "note", run->note);
     return ret;
 }
 
-static json_t *step_json(const struct stages *stages, const struct stage_step *step)
+static struct json *step_json(const struct stages *stages, const struct stage_step *step)
 {
-    json_t *ret = json_pack("{s:s, s:s, s:b}", "from", stages->run[step->from].name, "to",
-                            stages->run[step->to].name, "holds", step->holds);
-    json_object_set_new(ret, "bytes", bytes_json(step->own_bytes));
-    json_object_set_new(ret, "engine_bytes", bytes_json(step->shared_bytes));
-    json_object_set_new(ret, "engine_whole_bytes", bytes_json(step->whole_bytes));
-    json_object_set_new(ret, "measured_bytes", bytes_json(step->measured_bytes));
-    json_object_set_new(ret, "within_bytes", bytes_json(step->within_bytes));
+    struct json *ret = json_map();
+    json_put_text(ret, "from", stages->run[step->from].name);
+    json_put_text(ret, "to", stages->run[step->to].name);
+    json_put_bool(ret, "holds", step->holds);
+    put_bytes(ret, "bytes", step->own_bytes);
+    put_bytes(ret, "engine_bytes", step->shared_bytes);
+    put_bytes(ret, "engine_whole_bytes", step->whole_bytes);
+    put_bytes(ret, "measured_bytes", step->measured_bytes);
+    put_bytes(ret, "within_bytes", step->within_bytes);
     return ret;
 }
 
-void stages_add_json(const struct stages *stages, json_t *set)
+void stages_add_json(const struct stages *stages, struct json *set)
 {
-    json_t *open = json_array(), *runs = json_array(), *steps = json_array();
-    for (int i = 0; i < stages->open_count; i++)
-        json_array_append_new(open,
-                              json_pack("{s:s, s:s, s:s}", "name", stages->open[i].name, "value",
-                                        stages->open[i].value, "because", stages->open[i].because));
+    struct json *open = json_list(), *runs = json_list(), *steps = json_list();
+    for (int i = 0; i < stages->open_count; i++) {
+        struct json *entry = json_map();
+        json_put_text(entry, "name", stages->open[i].name);
+        json_put_text(entry, "value", stages->open[i].value);
+        json_put_text(entry, "because", stages->open[i].because);
+        json_append(open, entry);
+    }
     for (int i = 0; i < stages->run_count; i++)
-        json_array_append_new(runs, run_json(&stages->run[i]));
+        json_append(runs, run_json(&stages->run[i]));
     for (int i = 0; i < stages->step_count; i++)
-        json_array_append_new(steps, step_json(stages, &stages->step[i]));
-    json_object_set_new(set, "source", json_string(stages->source));
-    json_object_set_new(set, "assumptions", open);
-    json_object_set_new(set, "runs", runs);
-    json_object_set_new(set, "steps", steps);
+        json_append(steps, step_json(stages, &stages->step[i]));
+    json_put_text(set, "source", stages->source);
+    json_put(set, "assumptions", open);
+    json_put(set, "runs", runs);
+    json_put(set, "steps", steps);
 }

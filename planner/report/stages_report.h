@@ -2,14 +2,14 @@
 #ifndef RANKFIT_PLANNER_REPORT_STAGES_REPORT_H
 #define RANKFIT_PLANNER_REPORT_STAGES_REPORT_H
 
+#include "base/json.h"
 #include "planner/validate/stages.h"
 
-#include <jansson.h>
 #include <stdio.h>
 
 void report_stages_text(const struct stages *stages, FILE *out);
 
 /* Adds `assumptions`, `runs` and `steps` to the set's object; bytes and TFLOP/s. */
-void stages_add_json(const struct stages *stages, json_t *set);
+void stages_add_json(const struct stages *stages, struct json *set);
 
 #endif

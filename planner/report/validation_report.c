@@ -137,66 +137,69 @@ void report_figures_text(const struct figures *figures, FILE *out)
                   "holds", held, published);
 }
 
-static json_t *number_or_null(double value)
+static struct json *inputs_json(const struct figure *f)
 {
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
-static json_t *inputs_json(const struct figure *f)
-{
-    json_t *ret = json_array();
+    struct json *ret = json_list();
     for (size_t i = 0; i < rule_symbols(f->rule); i++) {
         const struct figure_input *input = &f->inputs[i];
-        json_t *entry = json_pack("{s:s, s:s, s:f, s:f}", "name", f->rule->symbols[i].name, "unit",
-                                  f->rule->symbols[i].unit, "published", input->rounded,
-                                  "unrounded", input->unrounded);
-        json_object_set_new(entry, "rankfit", number_or_null(input->own));
+        struct json *entry = json_map();
+        json_put_text(entry, "name", f->rule->symbols[i].name);
+        json_put_text(entry, "unit", f->rule->symbols[i].unit);
+        json_put_number(entry, "published", input->rounded);
+        json_put_number(entry, "unrounded", input->unrounded);
+        json_put_number(entry, "rankfit", input->own);
         if (input->origin)
-            json_object_set_new(entry, "origin", json_string(input->origin));
-        json_array_append_new(ret, entry);
+            json_put_text(entry, "origin", input->origin);
+        json_append(ret, entry);
     }
     return ret;
 }
 
-static json_t *parts_json(const struct figure *f)
+static struct json *parts_json(const struct figure *f)
 {
-    json_t *ret = json_array();
-    for (int i = 0; i < f->part_count; i++)
-        json_array_append_new(ret, json_pack("{s:s, s:f, s:f}", "what", f->parts[i].what,
-                                             "published", shown(f, f->parts[i].published),
-                                             "rankfit", shown(f, f->parts[i].own)));
+    struct json *ret = json_list();
+    for (int i = 0; i < f->part_count; i++) {
+        struct json *entry = json_map();
+        json_put_text(entry, "what", f->parts[i].what);
+        json_put_number(entry, "published", shown(f, f->parts[i].published));
+        json_put_number(entry, "rankfit", shown(f, f->parts[i].own));
+        json_append(ret, entry);
+    }
     return ret;
 }
 
-static json_t *figure_json(const struct figure *f)
+static struct json *figure_json(const struct figure *f)
 {
     static const char *const relations[] = { "is", "at_most", "at_least" };
-    json_t *ret = json_pack("{s:s, s:s, s:s, s:s}", "name", f->name, "about", f->about, "unit",
-                            f->unit->name, "relation", relations[f->relation]);
-    json_object_set_new(ret, "published", number_or_null(shown(f, f->published)));
-    json_object_set_new(ret, "as_printed", number_or_null(shown(f, f->rounded)));
-    json_object_set_new(ret, "unrounded", number_or_null(shown(f, f->unrounded)));
-    json_object_set_new(ret, "rankfit", number_or_null(shown(f, f->own)));
-    json_object_set_new(ret, "holds", json_boolean(f->holds));
-    json_object_set_new(ret, "source", json_string(f->source));
-    json_object_set_new(ret, "rule", json_string(f->rule->name));
-    json_object_set_new(ret, "formula", json_string(f->rule->formula));
-    json_object_set_new(ret, "inputs", inputs_json(f));
+    struct json *ret = json_map();
+    json_put_text(ret, "name", f->name);
+    json_put_text(ret, "about", f->about);
+    json_put_text(ret, "unit", f->unit->name);
+    json_put_text(ret, "relation", relations[f->relation]);
+    json_put_number(ret, "published", shown(f, f->published));
+    json_put_number(ret, "as_printed", shown(f, f->rounded));
+    json_put_number(ret, "unrounded", shown(f, f->unrounded));
+    json_put_number(ret, "rankfit", shown(f, f->own));
+    json_put_bool(ret, "holds", f->holds);
+    json_put_text(ret, "source", f->source);
+    json_put_text(ret, "rule", f->rule->name);
+    json_put_text(ret, "formula", f->rule->formula);
+    json_put(ret, "inputs", inputs_json(f));
     if (f->own_fact)
-        json_object_set_new(ret, "fact", json_string(f->own_fact));
+        json_put_text(ret, "fact", f->own_fact);
     if (f->question)
-        json_object_set_new(ret, "question", json_string(f->question));
+        json_put_text(ret, "question", f->question);
     if (f->why)
-        json_object_set_new(ret, "why", json_string(f->why));
+        json_put_text(ret, "why", f->why);
     if (f->part_count > 0)
-        json_object_set_new(ret, "parts", parts_json(f));
+        json_put(ret, "parts", parts_json(f));
     return ret;
 }
 
-json_t *figures_to_json(const struct figures *figures)
+struct json *figures_to_json(const struct figures *figures)
 {
-    json_t *ret = json_array();
+    struct json *ret = json_list();
     for (int i = 0; i < figures->count; i++)
-        json_array_append_new(ret, figure_json(&figures->rows[i]));
+        json_append(ret, figure_json(&figures->rows[i]));
     return ret;
 }

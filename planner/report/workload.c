@@ -99,22 +99,22 @@ void report_workload_text(const struct prediction *prediction, FILE *out)
     print_reserve(prediction, out);
 }
 
-json_t *report_rows_json(const struct prediction *prediction)
+void report_add_rows(struct json *object, const struct prediction *prediction)
 {
     struct packed_rows rows;
     int batches;
     if (!rows_of(prediction, &rows, &batches))
-        return NULL;
-    json_t *ret = json_object();
-    json_object_set_new(ret, "tokens_per_micro_batch", json_bytes(rows.row_tokens));
-    json_object_set_new(ret, "micro_batches", json_integer(batches));
-    json_object_set_new(ret, "piece_multiple", json_bytes(rows.multiple));
-    json_object_set_new(ret, "pieces", json_bytes(rows.pieces));
-    json_object_set_new(ret, "rows", json_bytes(rows.rows));
-    json_object_set_new(ret, "tokens", json_bytes(rows.tokens));
-    json_object_set_new(ret, "padded_tokens", json_bytes(rows.padded_tokens));
-    json_object_set_new(ret, "pad_tokens", json_bytes(rows.padded_tokens - rows.tokens));
-    json_object_set_new(ret, "lost_fraction", json_number(lost_share(&rows)));
-    json_object_set_new(ret, "attention_imbalance", json_number(rows.imbalance));
-    return ret;
+        return;
+    struct json *ret = json_map();
+    json_put_u64(ret, "tokens_per_micro_batch", rows.row_tokens);
+    json_put_int(ret, "micro_batches", batches);
+    json_put_u64(ret, "piece_multiple", rows.multiple);
+    json_put_u64(ret, "pieces", rows.pieces);
+    json_put_u64(ret, "rows", rows.rows);
+    json_put_u64(ret, "tokens", rows.tokens);
+    json_put_u64(ret, "padded_tokens", rows.padded_tokens);
+    json_put_u64(ret, "pad_tokens", rows.padded_tokens - rows.tokens);
+    json_put_number(ret, "lost_fraction", lost_share(&rows));
+    json_put_number(ret, "attention_imbalance", rows.imbalance);
+    json_put(object, "rows", ret);
 }

@@ -3,15 +3,15 @@
 #ifndef RANKFIT_PLANNER_REPORT_WORKLOAD_H
 #define RANKFIT_PLANNER_REPORT_WORKLOAD_H
 
+#include "base/json.h"
 #include "planner/report/prediction.h"
 
-#include <jansson.h>
 #include <stdio.h>
 
 /* Nothing where there is nothing to say. */
 void report_workload_text(const struct prediction *prediction, FILE *out);
 
-/* "rows": {...}; NULL where a micro-batch is micro_batch sequences. */
-json_t *report_rows_json(const struct prediction *prediction);
+/* Adds "rows": {...}; nothing where a micro-batch is micro_batch sequences. */
+void report_add_rows(struct json *object, const struct prediction *prediction);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -293,11 +294,11 @@ static int hardware_value(const struct prediction *prediction, const char *name,
     const char *rest;
     if (!begins(name, "hardware.", &rest))
         return -1;
-    json_t *keys = hardware_to_json(&prediction->plan.hardware);
-    const json_t *value = json_object_get(keys, rest);
+    struct json *keys = hardware_to_json(&prediction->plan.hardware);
+    const json_t *value = json_object_get(json_view(keys), rest);
     int status = json_is_number(value) ? 0 : -1;
     *ret = json_number_value(value);
-    json_decref(keys);
+    json_free(keys);
     for (size_t i = 0; i < hardware_key_count; i++)
         if (strcmp(hardware_keys[i].key, rest) == 0)
             *ret_unit = hardware_keys[i].unit ? hardware_keys[i].unit : "";

@@ -279,7 +279,7 @@ int search_run(const struct question *q, const struct search_options *options,
     if (search)
         search_done(search);
     ret->seconds = now_seconds() - start;
-    return rc == 0 ? 0 : diag_error(reterr, (struct pos){ 0 }, "out of memory");
+    return rc == 0 ? 0 : diag_no_memory(reterr);
 }
 
 /* Machines come in divisors of a node and in whole nodes. */
@@ -321,7 +321,7 @@ int search_worlds(const struct question *q, const struct search_options *options
 
     memset(ret, 0, sizeof *ret);
     if (!one)
-        return diag_error(reterr, (struct pos){ 0 }, "out of memory");
+        return diag_no_memory(reterr);
     part_options.fits_only = true;
     part_options.settled = false; /* the tables of a world come and go with it */
     part_options.progress = options->progress ? progress_of_part : NULL;

@@ -4,6 +4,7 @@
 
 #include "tests/fuzz/target.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,17 +14,18 @@ static void write_again(const struct model *model)
     struct diag_list errors = { 0 };
     struct tree tree;
     struct model again;
-    json_t *document = model_to_json(model);
-    char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
+    struct json *document = model_to_json(model);
+    char *text = json_dumps(json_view(document), JSON_COMPACT);
     fuzz_require(text != NULL, "a model can be written", NULL);
     int status = tree_read_text(&tree, "written", text, strlen(text), &errors);
     if (status == 0)
         status = model_from_node(tree.root, &again, &errors);
     fuzz_require(status == 0, "a written model is read", &errors);
-    json_t *document_again = model_to_json(&again);
-    fuzz_require(json_equal(document, document_again), "a model survives writing", NULL);
-    json_decref(document_again);
-    json_decref(document);
+    struct json *document_again = model_to_json(&again);
+    fuzz_require(json_equal(json_view(document), json_view(document_again)),
+                 "a model survives writing", NULL);
+    json_free(document_again);
+    json_free(document);
     free(text);
     tree_done(&tree);
 }

@@ -3,6 +3,7 @@
 
 #include "tests/fuzz/target.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,14 +12,14 @@ static void write_again(const struct hardware *hardware)
     struct diag_list errors = { 0 };
     struct tree tree;
     struct hardware again;
-    json_t *document = hardware_to_json(hardware);
-    char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
+    struct json *document = hardware_to_json(hardware);
+    char *text = json_dumps(json_view(document), JSON_COMPACT);
     fuzz_require(text != NULL, "hardware can be written", NULL);
     int status = tree_read_text(&tree, "written", text, strlen(text), &errors);
     if (status == 0)
         status = hardware_from_node(tree.root, &again, &errors);
     fuzz_require(status == 0, "written hardware is read", &errors);
-    json_decref(document);
+    json_free(document);
     free(text);
     tree_done(&tree);
 }

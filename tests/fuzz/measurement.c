@@ -13,9 +13,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     int handle = fuzz_file(data, bytes, path);
     int status = measurement_load(path, &measurement, &errors);
     fuzz_require_told(status, &errors);
-    json_t *document = status == 0 ? measurement_to_json(&measurement) : NULL;
-    fuzz_require(status != 0 || document, "an accepted measurement can be written", NULL);
-    json_decref(document);
+    struct json *document = status == 0 ? measurement_to_json(&measurement) : NULL;
+    fuzz_require(status != 0 || json_view(document), "an accepted measurement can be written",
+                 NULL);
+    json_free(document);
     measurement_done(&measurement);
     (void)close(handle);
     return 0;

@@ -4,6 +4,7 @@
 
 #include "tests/fuzz/target.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,13 +23,13 @@ static int load(const void *text, size_t bytes, struct plan *ret, struct diag_li
 static void load_sealed(const struct plan *plan, struct plan *ret)
 {
     struct diag_list errors = { 0 };
-    json_t *document = plan_to_json(plan);
-    char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
+    struct json *document = plan_to_json(plan);
+    char *text = json_dumps(json_view(document), JSON_COMPACT);
     fuzz_require(text != NULL, "a plan can be written", NULL);
     (void)load(text, strlen(text), ret, &errors);
     fuzz_require(strcmp(plan->digest, ret->digest) == 0, "a plan survives writing", &errors);
     free(text);
-    json_decref(document);
+    json_free(document);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -4,6 +4,7 @@
 
 #include "tests/fuzz/target.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -246,7 +246,7 @@ static void plan_of(const struct step_layout *layout, struct plan *ret)
         (uint64_t)(trainer_batch_tokens(ret) * model.moe.top_k) * (uint64_t)ret->choices.layout.ep;
     ret->routing_quantile = 0.99;
     assert_int_equal(hardware_load("host", &ret->hardware, &errors), 0);
-    plan_seal(ret);
+    assert_int_equal(plan_seal(ret, &(struct diag_list){ 0 }), 0);
 }
 
 enum { MAX_LAYERS = 4, MAX_RANKS = 4 };

@@ -4,6 +4,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/near.h"
 
+#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -173,13 +174,13 @@ static void json_round_trip(const struct hardware *h)
 {
     struct hardware again;
     struct diag_list errors = { 0 };
-    json_t *json = hardware_to_json(h);
-    char *text = json_dumps(json, 0);
+    struct json *json = hardware_to_json(h);
+    char *text = json_dumps(json_view(json), 0);
 
     assert_int_equal(read_text(text, &again, &errors), 0);
     assert_memory_equal(&again, h, sizeof again);
     free(text);
-    json_decref(json);
+    json_free(json);
 }
 
 static void set_by_key(void **state)
@@ -210,18 +211,18 @@ static void fine_keys_are_written_where_said(void **state)
     (void)state;
 
     assert_int_equal(read_text(gpu_text, &h, &errors), 0);
-    json_t *before = hardware_to_json(&h);
+    struct json *before = hardware_to_json(&h);
     for (size_t i = 0; i < hardware_key_count; i++)
         if (hardware_keys[i].fine)
-            assert_null(json_object_get(before, hardware_keys[i].key));
+            assert_null(json_object_get(json_view(before), hardware_keys[i].key));
     assert_int_equal(hardware_set(&h, "gemm_call_seconds", "3e-6", none, &errors), 0);
     assert_int_equal(hardware_set(&h, "attention_head64_factor", "0.8", none, &errors), 0);
     assert_int_equal(hardware_set(&h, "host_link_both_bytes_per_second", "35", none, &errors), -1);
-    json_t *after = hardware_to_json(&h);
-    assert_int_equal(json_object_size(after), json_object_size(before) + 2);
+    struct json *after = hardware_to_json(&h);
+    assert_int_equal(json_object_size(json_view(after)), json_object_size(json_view(before)) + 2);
     json_round_trip(&h);
-    json_decref(before);
-    json_decref(after);
+    json_free(before);
+    json_free(after);
 }
 
 /* {value, source, confidence} for each key of a shipped file. */

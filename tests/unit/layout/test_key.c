@@ -3,6 +3,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/random.h"
 
+#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -185,10 +186,11 @@ static int read_back(const char *text, struct choices *ret, struct diag_list *er
 
 static char *written(const struct choices *c)
 {
-    json_t *both = json_pack("{s:o,s:o}", "layout", choices_layout_json(c), "primitives",
-                             choices_primitives_json(c));
-    char *text = json_dumps(both, 0);
-    json_decref(both);
+    struct json *both = json_map();
+    json_put(both, "layout", choices_layout_json(c));
+    json_put(both, "primitives", choices_primitives_json(c));
+    char *text = json_dumps(json_view(both), 0);
+    json_free(both);
     return text;
 }
 
@@ -221,15 +223,15 @@ static void json_round_trip(void **state)
 static void json_holds_the_contract(void **state)
 {
     struct choices c = sample();
-    json_t *layout = choices_layout_json(&c);
+    struct json *layout = choices_layout_json(&c);
     (void)state;
 
-    assert_int_equal(json_integer_value(json_object_get(layout, "dp")), 4);
-    assert_int_equal(json_integer_value(json_object_get(layout, "e_dp")), 2);
-    assert_int_equal(json_integer_value(json_object_get(layout, "d_rep")), 2);
-    assert_int_equal(json_integer_value(json_object_get(layout, "micro_batches")), 8);
-    assert_int_equal(json_array_size(json_object_get(layout, "stage_layers")), 2);
-    json_decref(layout);
+    assert_int_equal(json_integer_value(json_object_get(json_view(layout), "dp")), 4);
+    assert_int_equal(json_integer_value(json_object_get(json_view(layout), "e_dp")), 2);
+    assert_int_equal(json_integer_value(json_object_get(json_view(layout), "d_rep")), 2);
+    assert_int_equal(json_integer_value(json_object_get(json_view(layout), "micro_batches")), 8);
+    assert_int_equal(json_array_size(json_object_get(json_view(layout), "stage_layers")), 2);
+    json_free(layout);
 }
 
 static void inconsistent_plans_are_refused(void **state)

@@ -3,6 +3,7 @@
 
 #include "base/model/native.h"
 
+#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -31,8 +32,8 @@ static void assert_round_trip(const struct model *model)
 {
     struct model again;
     struct diag_list list = { 0 };
-    json_t *json = model_to_json(model);
-    char *text = json_dumps(json, JSON_INDENT(2));
+    struct json *json = model_to_json(model);
+    char *text = json_dumps(json_view(json), JSON_INDENT(2));
     assert_non_null(text);
     int result = fixture_read_text(text, &again, &list);
     if (result != 0)
@@ -40,7 +41,7 @@ static void assert_round_trip(const struct model *model)
     assert_int_equal(result, 0);
     assert_same(model, &again);
     free(text);
-    json_decref(json);
+    json_free(json);
 }
 
 static void shipped_models_round_trip(void **state)

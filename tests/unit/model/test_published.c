@@ -4,6 +4,7 @@
 #include "tests/unit/model/fixture.h"
 
 #include <dirent.h>
+#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -83,16 +84,17 @@ static void assert_shipped(const char *directory, const char *name, struct model
     fixture_shipped(name, &shipped);
     memcpy(read->name, shipped.name, sizeof read->name);
     memcpy(read->title, shipped.title, sizeof read->title);
-    json_t *one = model_to_json(read), *two = model_to_json(&shipped);
-    if (!json_equal(one, two)) {
-        char *a = json_dumps(one, JSON_INDENT(1)), *b = json_dumps(two, JSON_INDENT(1));
+    struct json *one = model_to_json(read), *two = model_to_json(&shipped);
+    if (!json_equal(json_view(one), json_view(two))) {
+        char *a = json_dumps(json_view(one), JSON_INDENT(1)),
+             *b = json_dumps(json_view(two), JSON_INDENT(1));
         print_error("%s: read %s\nships %s\n", directory, a, b);
         free(a);
         free(b);
         fail();
     }
-    json_decref(one);
-    json_decref(two);
+    json_free(one);
+    json_free(two);
 }
 
 static void check_one(const char *directory)

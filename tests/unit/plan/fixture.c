@@ -42,7 +42,7 @@ void fixture_plan(struct plan *ret)
                                            .micro_batch = 1,
                                            .micro_batches = 2,
                                            .stage_layers = { 4 } };
-    plan_seal(ret);
+    assert_int_equal(plan_seal(ret, &(struct diag_list){ 0 }), 0);
 }
 
 int fixture_enter(void **state)

@@ -4,6 +4,7 @@
 #include "tests/support/golden.h"
 #include "tests/unit/plan/fixture.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,7 +40,7 @@ static void fill_rank(struct measured_rank *ret, int rank)
         ret->phase_seconds[i] = 0.5 + i;
 }
 
-static json_t *sample(void)
+static struct json *sample(void)
 {
     struct measured_rank ranks[2];
     struct measurement m = { .plan_digest = "0123456789abcdef",
@@ -59,10 +60,10 @@ static void test_round_trip(void **state)
     (void)state;
     struct diag_list errors = { 0 };
     struct measurement got;
-    json_t *document = sample();
+    struct json *document = sample();
 
     assert_int_equal(file_write_document("m.yaml", document, &errors), 0);
-    json_decref(document);
+    json_free(document);
     assert_int_equal(measurement_load("m.yaml", &got, &errors), 0);
     assert_string_equal(got.plan_digest, "0123456789abcdef");
     assert_string_equal(got.backend, "host");
@@ -111,9 +112,9 @@ static void test_rehearsal(void **state)
     fill_rank(&rank, 5);
     rank.device_bytes = 9000;
     rank.modelled_bytes = 700;
-    json_t *document = measurement_to_json(&m);
+    struct json *document = measurement_to_json(&m);
     assert_int_equal(file_write_document("m.json", document, &errors), 0);
-    json_decref(document);
+    json_free(document);
     assert_int_equal(measurement_load("m.json", &got, &errors), 0);
     assert_int_equal(got.rehearsed_world, 32);
     assert_int_equal(got.ranks[0].rank, 5);
@@ -132,9 +133,9 @@ static void test_nan_loss(void **state)
 
     fill_rank(&rank, 0);
     rank.loss = lost;
-    json_t *document = measurement_to_json(&m);
+    struct json *document = measurement_to_json(&m);
     assert_int_equal(file_write_document("m.json", document, &errors), 0);
-    json_decref(document);
+    json_free(document);
     assert_int_equal(measurement_load("m.json", &got, &errors), 0);
     assert_true(got.ranks[0].loss[0] == 5.5);
     assert_true(isnan(got.ranks[0].loss[1]));
@@ -156,8 +157,8 @@ static const struct {
 static void test_faults(void **state)
 {
     (void)state;
-    json_t *document = sample();
-    char *good = json_dumps(document, JSON_INDENT(2)), *text = NULL;
+    struct json *document = sample();
+    char *good = json_dumps(json_view(document), JSON_INDENT(2)), *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
 
@@ -174,7 +175,7 @@ static void test_faults(void **state)
     assert_golden("plan/measurement_faults.txt", text);
     free(text);
     free(good);
-    json_decref(document);
+    json_free(document);
 }
 
 int main(void)

@@ -4,6 +4,7 @@
 #include "tests/unit/plan/fixture.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,18 +16,15 @@
 /* The parts whose length is not this test's matter come last, so that positions stay. */
 static char *plan_text(const struct plan *plan)
 {
-    json_t *document = plan_to_json(plan);
-    json_t *model = json_incref(json_object_get(document, "model"));
-    json_t *facts = json_incref(json_object_get(document, "hardware"));
-    json_t *hardware = json_pack("{s:i}", "gpus", plan->gpus);
-    json_object_update_missing(hardware, facts);
-    json_decref(facts);
-    json_object_del(document, "model");
-    json_object_del(document, "hardware");
-    json_object_set_new(document, "hardware", hardware);
-    json_object_set_new(document, "model", model);
-    char *text = json_dumps(document, JSON_INDENT(2));
-    json_decref(document);
+    struct json *document = plan_to_json(plan), *hardware = json_map();
+    json_put_int(hardware, "gpus", plan->gpus);
+    json_merge(hardware, hardware_to_json(&plan->hardware));
+    json_drop(document, "model");
+    json_drop(document, "hardware");
+    json_put(document, "hardware", hardware);
+    json_put(document, "model", model_to_json(&plan->model));
+    char *text = json_dumps(json_view(document), JSON_INDENT(2));
+    json_free(document);
     assert_non_null(text);
     return text;
 }
@@ -62,9 +60,9 @@ static void round_trip(const char *name)
 
     assert_non_null(plan);
     fixture_plan(plan);
-    json_t *document = plan_to_json(plan);
+    struct json *document = plan_to_json(plan);
     assert_int_equal(file_write_document(name, document, &errors), 0);
-    json_decref(document);
+    json_free(document);
     if (plan_load(name, plan + 1, &errors) != 0)
         fail_msg("%s", fixture_print(&errors));
     assert_same_plan(plan + 1, plan);
@@ -83,6 +81,13 @@ static void test_round_trip_yaml(void **state)
     round_trip("plan.yaml");
 }
 
+static void put_inside(struct json *document, const char *part, const char *key)
+{
+    struct json *map = json_of(json_deep_copy(json_object_get(json_view(document), part)));
+    json_put_int(map, key, 1);
+    json_put(document, part, map);
+}
+
 /* What the planner adds beside the plan is skipped and does not change the digest. */
 static void test_prediction_is_skipped(void **state)
 {
@@ -92,12 +97,12 @@ static void test_prediction_is_skipped(void **state)
 
     assert_non_null(plan);
     fixture_plan(plan);
-    json_t *document = plan_to_json(plan);
-    json_object_set_new(document, "verdict", json_string("fits"));
-    json_object_set_new(json_object_get(document, "model"), "params_total", json_integer(1));
-    json_object_set_new(json_object_get(document, "recommended"), "peak_bytes", json_integer(5));
+    struct json *document = plan_to_json(plan);
+    put_inside(document, "model", "params_total");
+    put_inside(document, "recommended", "peak_bytes");
+    json_put_text(document, "verdict", "fits");
     assert_int_equal(file_write_document("plan.json", document, &errors), 0);
-    json_decref(document);
+    json_free(document);
     assert_int_equal(plan_load("plan.json", plan + 1, &errors), 0);
     assert_same_plan(plan + 1, plan);
     free(plan);
@@ -113,25 +118,25 @@ static void test_digest_covers_inputs(void **state)
     assert_non_null(plan);
     fixture_plan(plan);
     memcpy(digest, plan->digest, sizeof digest);
-    plan_seal(plan);
+    assert_int_equal(plan_seal(plan, &(struct diag_list){ 0 }), 0);
     assert_string_equal(plan->digest, digest);
     plan->seq_tokens++;
-    plan_seal(plan);
+    assert_int_equal(plan_seal(plan, &(struct diag_list){ 0 }), 0);
     assert_string_not_equal(plan->digest, digest);
     plan->seq_tokens--;
     plan->model.hidden++;
-    plan_seal(plan);
+    assert_int_equal(plan_seal(plan, &(struct diag_list){ 0 }), 0);
     assert_string_not_equal(plan->digest, digest);
     plan->model.hidden--;
     plan->choices.primitives.prefetch_units++;
-    plan_seal(plan);
+    assert_int_equal(plan_seal(plan, &(struct diag_list){ 0 }), 0);
     assert_string_not_equal(plan->digest, digest);
     plan->choices.primitives.prefetch_units--;
     plan->dispatch_bound_rows++;
-    plan_seal(plan);
+    assert_int_equal(plan_seal(plan, &(struct diag_list){ 0 }), 0);
     assert_string_not_equal(plan->digest, digest);
     plan->dispatch_bound_rows--;
-    plan_seal(plan);
+    assert_int_equal(plan_seal(plan, &(struct diag_list){ 0 }), 0);
     assert_string_equal(plan->digest, digest);
     free(plan);
 }
@@ -162,17 +167,19 @@ static void check_digest(enum exchange exchange)
     assert_non_null(plan);
     fixture_plan(plan);
     plan->choices.primitives.exchange = exchange;
-    plan_seal(plan);
-    json_t *document = plan_to_json(plan);
-    json_object_del(document, "schema");
-    json_object_del(document, "plan_digest");
-    json_t *primitives = json_object_get(json_object_get(document, "recommended"), "primitives");
-    assert_non_null(json_object_get(primitives, "exchange"));
+    assert_int_equal(plan_seal(plan, &(struct diag_list){ 0 }), 0);
+    struct json *document = plan_to_json(plan), *primitives;
+    json_drop(document, "schema");
+    json_drop(document, "plan_digest");
+    const json_t *recommended = json_object_get(json_view(document), "recommended");
+    primitives = json_of(json_incref(json_object_get(recommended, "primitives")));
+    assert_true(json_has(primitives, "exchange"));
     if (exchange == EXCHANGE_SM)
-        json_object_del(primitives, "exchange");
+        json_drop(primitives, "exchange");
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
-        json_object_del(primitives, later[i]);
-    char *text = json_dumps(document, JSON_COMPACT | JSON_SORT_KEYS);
+        json_drop(primitives, later[i]);
+    json_free(primitives);
+    char *text = json_dumps(json_view(document), JSON_COMPACT | JSON_SORT_KEYS);
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (const char *at = text; *at; at++) {
         hash ^= (unsigned char)*at;
@@ -181,7 +188,7 @@ static void check_digest(enum exchange exchange)
     (void)snprintf(want, sizeof want, "%016" PRIx64, hash);
     assert_string_equal(plan->digest, want);
     free(text);
-    json_decref(document);
+    json_free(document);
     free(plan);
 }
 
@@ -208,16 +215,16 @@ static void test_fine_hardware_keys(void **state)
     assert_null(strstr(text, "gemm_call_seconds"));
     free(text);
     plan->hardware.gemm_call_seconds = 3e-6;
-    plan_seal(plan);
+    assert_int_equal(plan_seal(plan, &(struct diag_list){ 0 }), 0);
     assert_string_not_equal(plan->digest, before);
-    json_t *document = plan_to_json(plan);
+    struct json *document = plan_to_json(plan);
     assert_int_equal(file_write_document("fine.json", document, &errors), 0);
-    json_decref(document);
+    json_free(document);
     assert_int_equal(plan_load("fine.json", plan + 1, &errors), 0);
     assert_same_plan(plan + 1, plan);
     assert_true(plan[1].hardware.gemm_call_seconds > 2e-6);
     plan->hardware.gemm_call_seconds = 0;
-    plan_seal(plan);
+    assert_int_equal(plan_seal(plan, &(struct diag_list){ 0 }), 0);
     assert_string_equal(plan->digest, before);
     free(plan);
 }
@@ -310,10 +317,10 @@ static void test_illegal_layout(void **state)
     assert_non_null(plan);
     fixture_plan(plan);
     plan->choices.layout.fsdp = 4;
-    plan_seal(plan);
-    json_t *document = plan_to_json(plan);
+    assert_int_equal(plan_seal(plan, &(struct diag_list){ 0 }), 0);
+    struct json *document = plan_to_json(plan);
     assert_int_equal(file_write_document("plan.json", document, &errors), 0);
-    json_decref(document);
+    json_free(document);
     assert_int_equal(plan_load("plan.json", plan + 1, &errors), -1);
     assert_true(errors.errors > 0);
     assert_true(errors.items[0].line > 0);

@@ -95,7 +95,7 @@ static void same_again(void **state)
     struct points read;
     for (int i = 0; i < COUNT; i++)
         assert_int_equal(points_add(&written, &kinds[i], &diags), 0);
-    json_t *document = points_to_json(&written);
+    struct json *document = points_to_json(&written);
     assert_int_equal(file_write_document(path, document, &diags), 0);
     assert_int_equal(points_load(path, &read, &diags), 0);
     assert_int_equal(diags.count, 0);
@@ -109,7 +109,7 @@ static void same_again(void **state)
     assert_int_equal(read.count, COUNT);
     for (int i = 0; i < COUNT; i++)
         assert_same_point(&read.points[i], &kinds[i]);
-    json_decref(document);
+    json_free(document);
     points_done(&written);
     points_done(&read);
 }

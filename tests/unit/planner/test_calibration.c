@@ -410,13 +410,13 @@ static bool comes_of_runs(const char *key)
 
 static double number_of(const struct hardware *hardware, const char *name)
 {
-    json_t *all = hardware_to_json(hardware);
-    json_t *number = json_object_get(all, name);
+    struct json *all = hardware_to_json(hardware);
+    json_t *number = json_object_get(json_view(all), name);
     if (!number)
         print_error("hardware/h200.yaml has no %s\n", name);
     assert_non_null(number);
     double ret = json_number_value(number);
-    json_decref(all);
+    json_free(all);
     return ret;
 }
 
@@ -485,7 +485,7 @@ static const char base_text[] =
     "gemm_efficiency: {value: 0.5, source: a guess, confidence: D}\n"
     "network_efficiency: {value: 0.85, source: a table, confidence: C}\n";
 
-static const char *text_of(json_t *document, const char *key, const char *part)
+static const char *text_of(const json_t *document, const char *key, const char *part)
 {
     return json_string_value(json_object_get(json_object_get(document, key), part));
 }
@@ -499,18 +499,20 @@ static void document_keeps_what_was_not_measured(void **state)
     points.memory_bytes = 0;
     assert_int_equal(tree_read_text(&tree, "part", base_text, strlen(base_text), &diags), 0);
     assert_int_equal(calibration_compute(&points, &base, &found, &diags), 0);
-    json_t *document = calibration_document(&found, &points, tree.root, "part-lab");
-    assert_string_equal(text_of(document, "name", "value"), "part-lab");
-    assert_string_equal(json_string_value(json_object_get(document, "gpu")), "Part 7");
-    assert_string_equal(json_string_value(json_object_get(document, "memory_bytes")), "64GiB");
-    assert_string_equal(text_of(document, "network_efficiency", "source"), "a table");
-    assert_string_equal(text_of(document, "gemm_efficiency", "confidence"), "A");
-    const char *source = text_of(document, "gemm_efficiency", "source");
+    struct json *document = calibration_document(&found, &points, tree.root, "part-lab");
+    assert_string_equal(text_of(json_view(document), "name", "value"), "part-lab");
+    assert_string_equal(json_string_value(json_object_get(json_view(document), "gpu")), "Part 7");
+    assert_string_equal(json_string_value(json_object_get(json_view(document), "memory_bytes")),
+                        "64GiB");
+    assert_string_equal(text_of(json_view(document), "network_efficiency", "source"), "a table");
+    assert_string_equal(text_of(json_view(document), "gemm_efficiency", "confidence"), "A");
+    const char *source = text_of(json_view(document), "gemm_efficiency", "source");
     assert_non_null(strstr(source, "measured by rankfit calibrate, 2026-11-29, A Device, driver 1, "
                                    "8 points, residual 0.0 % RMS"));
-    json_t *measured = json_object_get(json_object_get(document, "gemm_efficiency"), "value");
+    json_t *measured =
+        json_object_get(json_object_get(json_view(document), "gemm_efficiency"), "value");
     assert_near(json_real_value(measured), 0.8, 1e-3, "of the peak");
-    json_decref(document);
+    json_free(document);
     tree_done(&tree);
     points_done(&points);
 }
