@@ -163,9 +163,13 @@ void json_put_null(struct json *map, const char *key)
 
 void json_merge(struct json *map, struct json *from)
 {
-    json_t *members = unwrap(from);
-    if (map && map->value && json_object_update_missing(map->value, members) != 0)
+    json_t *members = unwrap(from), *value;
+    const char *key;
+    if (!members)
         fail(map);
+    /* jansson's own update does not say that it failed. */
+    json_object_foreach(members, key, value) if (!json_has(map, key))
+        put(map, key, json_incref(value));
     json_decref(members);
 }
 
@@ -203,4 +207,45 @@ void json_append_u64(struct json *list, uint64_t value)
 void json_append_number(struct json *list, double value)
 {
     append(list, number_value(value));
+}
+
+/* Text that grows. jansson does not look at every failure of its callback: this remembers. */
+struct rendering {
+    char *text;
+    size_t bytes, room;
+    bool failed;
+};
+
+static int add_text(const char *text, size_t bytes, void *context)
+{
+    struct rendering *r = context;
+    if (!r->failed && r->bytes + bytes >= r->room) {
+        size_t room = 2 * (r->room + bytes) + 1024;
+        char *grown = realloc(r->text, room);
+        r->failed = !grown;
+        r->text = grown ? grown : r->text;
+        r->room = grown ? room : r->room;
+    }
+    if (r->failed)
+        return -1;
+    memcpy(r->text + r->bytes, text, bytes);
+    r->bytes += bytes;
+    r->text[r->bytes] = '\0';
+    return 0;
+}
+
+char *json_render(const struct json *json, enum json_form form)
+{
+    static const size_t flags[] = {
+        [JSON_FORM_FILE] = JSON_INDENT(2),
+        [JSON_FORM_SHOWN] = JSON_INDENT(2) | JSON_REAL_PRECISION(15),
+        [JSON_FORM_BARE] = JSON_COMPACT,
+        [JSON_FORM_SORTED] = JSON_COMPACT | JSON_SORT_KEYS,
+    };
+    struct rendering r = { .text = NULL };
+    int status = json_dump_callback(json_view(json), add_text, &r, flags[form] | JSON_ENCODE_ANY);
+    if (status == 0 && !r.failed)
+        return r.text;
+    free(r.text);
+    return NULL;
 }

@@ -46,6 +46,13 @@ void json_append_int(struct json *list, int64_t value);
 void json_append_u64(struct json *list, uint64_t value);
 void json_append_number(struct json *list, double value);
 
+/* How a document is written: in lines indented by two, as in a file; the same with reals of 15
+ * digits, which is what a double holds of a decimal, so that 0.99 stays 0.99; without any blanks;
+ * and so with sorted keys. Elsewhere keys are in the order in which they were put. */
+enum json_form { JSON_FORM_FILE, JSON_FORM_SHOWN, JSON_FORM_BARE, JSON_FORM_SORTED };
+/* In a malloc'd string. NULL: out of memory. */
+char *json_render(const struct json *json, enum json_form form);
+
 /* What has been built, for reading while `json` lives. NULL: out of memory. */
 const json_t *json_view(const struct json *json);
 /* Accepts NULL. */

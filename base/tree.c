@@ -398,16 +398,23 @@ static char *read_all(int handle, size_t *ret_bytes)
     return NULL;
 }
 
+static int cannot_read(const char *path, int error, struct diag_list *reterr)
+{
+    if (error == ENOMEM)
+        return diag_no_memory(reterr);
+    return diag_error(reterr, whole_file(path), "cannot be read: %s", strerror(error));
+}
+
 int tree_read_file(struct tree *tree, const char *path, struct diag_list *reterr)
 {
     *tree = (struct tree){ 0 };
     int handle = open(path, O_RDONLY | O_CLOEXEC);
     if (handle < 0)
-        return diag_error(reterr, whole_file(path), "cannot be read: %s", strerror(errno));
+        return cannot_read(path, errno, reterr);
     size_t bytes = 0;
     char *text = read_all(handle, &bytes);
     if (!text)
-        diag_error(reterr, whole_file(path), "cannot be read: %s", strerror(errno));
+        (void)cannot_read(path, errno, reterr);
     (void)close(handle);
     int ret = text ? tree_read_text(tree, path, text, bytes, reterr) : -1;
     free(text);

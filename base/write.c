@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -14,6 +13,8 @@
 
 static int cannot_write(const char *path, int error, struct diag_list *reterr)
 {
+    if (error == ENOMEM)
+        return diag_no_memory(reterr);
     return diag_error(reterr, (struct pos){ .file = path }, "cannot be written: %s",
                       strerror(error));
 }
@@ -162,28 +163,17 @@ static bool ends_in(const char *path, const char *ending)
     return length >= wanted && strcmp(path + length - wanted, ending) == 0;
 }
 
-/* The document as JSON with a line end after it, in a malloc'd string. */
-static char *render_json(const json_t *document)
-{
-    char *text = json_dumps(document, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_PRESERVE_ORDER);
-    size_t length = text ? strlen(text) : 0;
-    char *ret = text ? realloc(text, length + 2) : NULL;
-    if (!ret) {
-        free(text);
-        return NULL;
-    }
-    memcpy(ret + length, "\n", 2);
-    return ret;
-}
-
 int file_write_document(const char *path, const struct json *document, struct diag_list *reterr)
 {
     bool yaml = ends_in(path, ".yaml") || ends_in(path, ".yml");
-    const json_t *whole = json_view(document);
-    char *text = yaml ? file_render_yaml(whole) : render_json(whole);
+    char *text =
+        yaml ? file_render_yaml(json_view(document)) : json_render(document, JSON_FORM_FILE);
+    size_t bytes = text ? strlen(text) : 0;
     if (!text)
         return diag_no_memory(reterr);
-    int ret = file_write_whole(path, text, strlen(text), reterr);
+    if (!yaml)
+        text[bytes++] = '\n'; /* in the place of the NUL: a file has none */
+    int ret = file_write_whole(path, text, bytes, reterr);
     free(text);
     return ret;
 }

@@ -478,6 +478,26 @@ struct json *hardware_to_json(const struct hardware *hardware)
     return ret;
 }
 
+bool hardware_number(const struct hardware *hardware, const struct hardware_key *key, double *ret)
+{
+    const void *at = field_of(hardware, key);
+    int number;
+    uint64_t bytes;
+
+    if (key->type == HARDWARE_TEXT || key->type == HARDWARE_BOOL || !is_said(hardware, key))
+        return false;
+    if (key->type == HARDWARE_INT) {
+        memcpy(&number, at, sizeof number);
+        *ret = number;
+    } else if (key->type == HARDWARE_BYTES) {
+        memcpy(&bytes, at, sizeof bytes);
+        *ret = (double)bytes;
+    } else {
+        memcpy(ret, at, sizeof *ret);
+    }
+    return true;
+}
+
 int hardware_set(struct hardware *hardware, const char *key, const char *value, struct pos at,
                  struct diag_list *reterr)
 {

@@ -116,6 +116,8 @@ int hardware_doubts(const struct hardware *hardware, const struct node *root, bo
                     struct diag_list *reterr);
 int hardware_from_node(const struct node *root, struct hardware *ret, struct diag_list *reterr);
 struct json *hardware_to_json(const struct hardware *hardware);
+/* Whether the key is a number that is said. */
+bool hardware_number(const struct hardware *hardware, const struct hardware_key *key, double *ret);
 int hardware_set(struct hardware *hardware, const char *field, const char *value, struct pos at,
                  struct diag_list *reterr);
 

@@ -6,7 +6,6 @@
 #include "base/text.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,7 +94,7 @@ int plan_seal(struct plan *plan, struct diag_list *reterr)
 {
     struct json *inputs = json_map();
     put_inputs(plan, true, inputs);
-    char *text = json_dumps(json_view(inputs), JSON_COMPACT | JSON_SORT_KEYS);
+    char *text = json_render(inputs, JSON_FORM_SORTED);
     json_free(inputs);
     if (!text)
         return diag_no_memory(reterr);

@@ -285,6 +285,8 @@ int header_read(struct pool *pool, const char *name, const char *text, size_t by
         return diag_error(reterr, reading.at, "the header is not text: a NUL at byte %td",
                           HEADER_LENGTH_BYTES + (nul - text));
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!root && json_error_code(&error) == json_error_out_of_memory)
+        return diag_no_memory(reterr);
     if (!root)
         return diag_error(reterr, reading.at, "the header is not valid: %s, at byte %d", error.text,
                           HEADER_LENGTH_BYTES + error.position);

@@ -6,7 +6,6 @@
 #include "base/text.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,7 +89,7 @@ static char *render_header(const struct safetensors_contents *contents, struct p
     *ret_data_bytes = 0;
     if (add_metadata(contents, root, at, reterr) == 0 &&
         add_tensors(contents, root, ret_data_bytes, at, reterr) == 0) {
-        char *text = json_dumps(json_view(root), JSON_COMPACT);
+        char *text = json_render(root, JSON_FORM_BARE);
         size_t length = text ? strlen(text) : 0;
         size_t padded = (size_t)round_up_to(length, DATA_ALIGNMENT);
         ret = text ? realloc(text, padded + 1) : NULL;

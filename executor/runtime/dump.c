@@ -3,7 +3,6 @@
 #include "base/text.h"
 #include "executor/runtime/whole.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,7 +194,7 @@ static char *render(const struct dump *dump, size_t *ret_bytes)
         json_put(header, dump->tensors[i].name, header_entry(&dump->tensors[i], data));
         data += dump->tensors[i].elements * sizeof(float);
     }
-    char *text = json_dumps(json_view(header), JSON_COMPACT);
+    char *text = json_render(header, JSON_FORM_BARE);
     uint64_t length = text ? strlen(text) : 0;
     char *file = text ? malloc(sizeof length + length + data) : NULL;
     json_free(header);

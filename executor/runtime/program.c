@@ -77,8 +77,9 @@ static bool any_errors(struct run *run)
     double *failed = calloc((size_t)f->world, sizeof *failed);
     int lowest = 0;
 
-    if (!failed) {
-        diag_error(&run->errors, (struct pos){ 0 }, "no memory left");
+    if (!failed)
+        diag_no_memory(&run->errors);
+    if (!failed || run->errors.no_memory) {
         fail_all(run);
         return true;
     }

@@ -217,7 +217,7 @@ int record_write(const struct record *record, const struct trainer *trainer, con
                  struct diag_list *reterr)
 {
     struct json *document = own_document(record, trainer);
-    char *text = json_dumps(json_view(document), JSON_COMPACT);
+    char *text = json_render(document, JSON_FORM_BARE);
     int ret = text ? gather_or_write(trainer->mesh.fabric, document, text, path, reterr)
                    : no_memory(reterr);
     free(text);

@@ -12,10 +12,10 @@ static int show(const struct options *options, const struct subject *subject, in
     struct json *document = report_budget_json(&subject->prediction, rank);
     if (output_file(options, document, reterr) != 0)
         status = EXIT_SYSTEM;
-    if (!options_has(options, OPTION_JSON))
-        report_budget_text(&subject->prediction, rank, output_style());
-    else if (output_json(document, reterr) != 0)
-        status = EXIT_SYSTEM;
+    if (options_has(options, OPTION_JSON))
+        status = output_json(document, reterr) == 0 ? status : EXIT_SYSTEM;
+    else if (report_budget_text(&subject->prediction, rank, output_style()) != 0)
+        diag_no_memory(reterr);
     json_free(document);
     return status;
 }

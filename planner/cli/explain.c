@@ -144,25 +144,31 @@ static int show(const struct options *options, const struct json *document,
 }
 
 /* A name of data that ships, or a path; machines and models are files. */
-static bool is_data(const char *kind, const char *name)
+static bool is_data(const char *kind, const char *name, struct diag_list *reterr)
 {
     char path[4096];
-    struct diag_list ignored = { 0 };
-    return file_find_data(kind, name, path, sizeof path, &ignored) == 0;
+    struct diag_list faults = { 0 };
+    bool ret = file_find_data(kind, name, path, sizeof path, &faults) == 0;
+    if (faults.no_memory)
+        diag_no_memory(reterr);
+    return ret;
 }
 
 /* Whether the file of that name reads as a machine; if not, it is taken for a model. */
-static bool is_machine(const char *name)
+static bool is_machine(const char *name, struct diag_list *reterr)
 {
     struct hardware hardware = { 0 };
-    struct diag_list ignored = { 0 };
-    return is_data("hardware", name) && hardware_load(name, &hardware, &ignored) == 0;
+    struct diag_list faults = { 0 };
+    bool ret = is_data("hardware", name, reterr) && hardware_load(name, &hardware, &faults) == 0;
+    if (faults.no_memory)
+        diag_no_memory(reterr);
+    return ret;
 }
 
-static bool is_model(const char *name)
+static bool is_model(const char *name, struct diag_list *reterr)
 {
     struct stat info;
-    return stat(name, &info) == 0 || strchr(name, '/') || is_data("models", name);
+    return stat(name, &info) == 0 || strchr(name, '/') || is_data("models", name, reterr);
 }
 
 static int explain_model(const char *name, struct json *document, struct diag_list *reterr)
@@ -249,9 +255,10 @@ static int explain(const char *name, const struct prediction *prediction, struct
 {
     if (explain_words(name, prediction, document))
         return EXIT_ANSWERED;
-    if (is_machine(name))
+    if (is_machine(name, reterr))
         return explain_machine(name, document, reterr);
-    return is_model(name) ? explain_model(name, document, reterr) : unknown_name(name, reterr);
+    return is_model(name, reterr) ? explain_model(name, document, reterr)
+                                  : unknown_name(name, reterr);
 }
 
 int command_explain(const struct options *options, struct diag_list *reterr)

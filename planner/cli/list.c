@@ -252,21 +252,19 @@ static int fill(const struct list_kind *kind, const struct options *options, str
     return diag_hint(reterr, "rankfit list hardware --check FILE judges a hardware file");
 }
 
-/* Takes the entries. */
+/* Takes the entries. What could be listed without memory is not all there is. */
 static int show(const struct options *options, const char *kind, struct json *entries,
                 struct diag_list *reterr)
 {
     struct json *document = entries;
-    int ret = 0;
-    if (options_has(options, OPTION_JSON)) {
+    int ret = reterr->no_memory || !json_view(entries) ? diag_no_memory(reterr) : 0;
+    if (ret == 0 && options_has(options, OPTION_JSON)) {
         document = json_document("rankfit.list/1");
         json_put_text(document, "kind", kind);
         json_put(document, kind, entries);
         ret = output_json(document, reterr);
-    } else if (json_view(entries)) {
+    } else if (ret == 0) {
         print_entries(json_view(entries));
-    } else {
-        ret = diag_no_memory(reterr);
     }
     json_free(document);
     return ret;

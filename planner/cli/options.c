@@ -6,6 +6,7 @@
 #include "planner/search/search.h"
 
 #include <argp.h>
+#include <errno.h>
 #include <string.h>
 
 static const char *const engine_names[] = { "rankfit", NULL };
@@ -555,6 +556,8 @@ int options_parse(const struct command *command, int argc, char **argv, struct o
     struct parse parse = { ret, reterr };
     error_t status =
         argp_parse(&argp, argc, argv, ARGP_NO_EXIT | ARGP_NO_HELP | ARGP_NO_ERRS, NULL, &parse);
+    if (status == ENOMEM)
+        return diag_no_memory(reterr);
     if (status != 0)
         return diag_error(reterr, (struct pos){ 0 }, "the arguments of rankfit %s are malformed",
                           command->name);

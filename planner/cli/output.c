@@ -3,7 +3,6 @@
 #include "base/file.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -67,8 +66,7 @@ int output_file(const struct options *options, const struct json *document,
 
 int output_json(const struct json *document, struct diag_list *reterr)
 {
-    /* 15 digits are what a double holds of a decimal: 0.99 stays 0.99. */
-    char *text = json_dumps(json_view(document), JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    char *text = json_render(document, JSON_FORM_SHOWN);
     if (!text)
         return diag_no_memory(reterr);
     (void)puts(text);

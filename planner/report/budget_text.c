@@ -115,13 +115,13 @@ static void print_group(const struct prediction *prediction, const struct rank_b
     text_wrap("", line, 0, out);
 }
 
-static void print_phases(const struct prediction *prediction, const struct rank_budget *rank,
-                         FILE *out)
+static int print_phases(const struct prediction *prediction, const struct rank_budget *rank,
+                        FILE *out)
 {
     struct phase_bytes *phases = calloc(REPORT_MAX_PHASES, sizeof *phases);
     struct table table = { .columns = 2, .left = 1u };
     if (!phases)
-        return;
+        return -1;
     size_t count = budget_phases(prediction->predictor, rank->stage, phases, REPORT_MAX_PHASES);
     table_cell(&table, "phase");
     table_cell(&table, "bytes");
@@ -137,9 +137,10 @@ static void print_phases(const struct prediction *prediction, const struct rank_
     table_print(&table, "", out);
     table_done(&table);
     free(phases);
+    return 0;
 }
 
-void report_budget_text(const struct prediction *prediction, int rank, struct text_style style)
+int report_budget_text(const struct prediction *prediction, int rank, struct text_style style)
 {
     char ranks[RANKS_TEXT_MAX];
     report_head_text(prediction, style.out);
@@ -149,12 +150,12 @@ void report_budget_text(const struct prediction *prediction, int rank, struct te
         const struct rank_budget *group = prediction_rank(prediction, rank);
         (void)snprintf(ranks, sizeof ranks, "%d", rank);
         print_group(prediction, group, rank, ranks, style.out);
-        print_phases(prediction, group, style.out);
-        return;
+        return print_phases(prediction, group, style.out);
     }
     for (int i = 0; i < prediction->budget.count; i++) {
         budget_group_ranks(&prediction->input, &prediction->budget, i, ranks, sizeof ranks);
         print_group(prediction, &prediction->budget.groups[i], prediction->budget.groups[i].rank,
                     ranks, style.out);
     }
+    return 0;
 }

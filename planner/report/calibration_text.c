@@ -8,25 +8,9 @@
 
 static double value_of(const struct hardware *hardware, const struct hardware_key *key)
 {
-    const char *at = (const char *)hardware + key->offset;
-    uint64_t bytes;
-    double real;
-    int number;
-    switch (key->type) {
-    case HARDWARE_BYTES:
-        memcpy(&bytes, at, sizeof bytes);
-        return (double)bytes;
-    case HARDWARE_REAL:
-        memcpy(&real, at, sizeof real);
-        return real;
-    case HARDWARE_INT:
-        memcpy(&number, at, sizeof number);
-        return number;
-    case HARDWARE_TEXT:
-    case HARDWARE_BOOL:
-        break;
-    }
-    return 0;
+    double ret = 0;
+    (void)hardware_number(hardware, key, &ret);
+    return ret;
 }
 
 static void print_fits(const struct calibration_report *r, FILE *out)

@@ -17,8 +17,8 @@ struct text_style {
 void report_plan_text(const struct prediction *prediction, const struct answer *answer,
                       struct text_style style);
 
-/* rank -1: every group of equal ranks. */
-void report_budget_text(const struct prediction *prediction, int rank, struct text_style style);
+/* rank -1: every group of equal ranks. -1: out of memory, and phases are missing. */
+int report_budget_text(const struct prediction *prediction, int rank, struct text_style style);
 
 /* Shared heads of the reports: who, on what, how long a sequence; then verdict and layout. */
 void report_head_text(const struct prediction *prediction, FILE *out);

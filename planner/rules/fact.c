@@ -2,7 +2,6 @@
 
 #include "base/text.h"
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -294,15 +293,14 @@ static int hardware_value(const struct prediction *prediction, const char *name,
     const char *rest;
     if (!begins(name, "hardware.", &rest))
         return -1;
-    struct json *keys = hardware_to_json(&prediction->plan.hardware);
-    const json_t *value = json_object_get(json_view(keys), rest);
-    int status = json_is_number(value) ? 0 : -1;
-    *ret = json_number_value(value);
-    json_free(keys);
-    for (size_t i = 0; i < hardware_key_count; i++)
-        if (strcmp(hardware_keys[i].key, rest) == 0)
-            *ret_unit = hardware_keys[i].unit ? hardware_keys[i].unit : "";
-    return status;
+    for (size_t i = 0; i < hardware_key_count; i++) {
+        const struct hardware_key *key = &hardware_keys[i];
+        if (strcmp(key->key, rest) != 0)
+            continue;
+        *ret_unit = key->unit ? key->unit : "";
+        return hardware_number(&prediction->plan.hardware, key, ret) ? 0 : -1;
+    }
+    return -1;
 }
 
 static int whole_value(const struct prediction *prediction, const char *name, double *ret,

@@ -53,6 +53,24 @@ static void test_forms(void **state)
     free(text);
 }
 
+/* Said once, and nothing else beside it: it may all come of that. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    struct diag_list list = { 0 }, part = { 0 };
+    diag_error(&list, (struct pos){ "plan.json", 3, 7 }, "the file was edited");
+    assert_int_equal(diag_no_memory(&part), -1);
+    assert_int_equal(diag_no_memory(&part), -1);
+    assert_int_equal(part.errors, 1);
+    diag_append(&list, &part);
+    assert_true(list.no_memory);
+    diag_error(&list, (struct pos){ 0 }, "no model named 'x'");
+    diag_hint(&list, "did you mean 'x'?");
+    char *text = printed(&list);
+    assert_string_equal(text, "error: out of memory\n");
+    free(text);
+}
+
 static void test_no_cut_character(void **state)
 {
     (void)state;
@@ -160,7 +178,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forms),    cmocka_unit_test(test_no_cut_character),
         cmocka_unit_test(test_overflow), cmocka_unit_test(test_append),
-        cmocka_unit_test(test_items),
+        cmocka_unit_test(test_items),    cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

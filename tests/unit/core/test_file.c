@@ -220,6 +220,26 @@ static void test_document_forms(void **state)
     json_decref(document);
 }
 
+/* Neither a new file nor a change to an old one. */
+static void test_failed_documents(void **state)
+{
+    (void)state;
+    struct json *document = json_map();
+    json_put_int(document, "right", 1);
+    json_put(document, "wrong", json_of(NULL));
+    assert_int_equal(file_write_whole("old.json", "old", 3, &(struct diag_list){ 0 }), 0);
+    static const char *const paths[] = { "new.json", "new.yaml", "old.json" };
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        struct diag_list errors = { 0 };
+        assert_int_equal(file_write_document(paths[i], document, &errors), -1);
+        assert_true(errors.no_memory);
+        assert_int_equal(errors.count, 0);
+    }
+    assert_holds("old.json", "old");
+    assert_int_equal(count_names("."), 1);
+    json_free(document);
+}
+
 static void assert_renders(json_t *document, const char *want)
 {
     char *text = file_render_yaml(document);
@@ -427,6 +447,7 @@ int main(void)
         IN_DIRECTORY(test_write_failures),
         IN_DIRECTORY(test_write_cut_short),
         IN_DIRECTORY(test_document_forms),
+        IN_DIRECTORY(test_failed_documents),
         IN_DIRECTORY(test_rendered_scalars),
         IN_DIRECTORY(test_read_back),
         IN_DIRECTORY(test_long_keys),
