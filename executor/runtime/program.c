@@ -373,6 +373,7 @@ int program_main(const struct program *program, int argc, char **argv)
         return STATUS_FAILED;
     run->program = program;
     watch_hold_signals();
+    (void)signal(SIGCHLD, SIG_DFL); /* MPI waits for processes of its own */
     (void)signal(SIGXFSZ, SIG_IGN); /* a file beyond its limit is then an error of the write */
     run->machine.fabric = fabric_mpi_open(&argc, &argv, &run->errors);
     if (!run->machine.fabric) {

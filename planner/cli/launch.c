@@ -142,32 +142,45 @@ static void become(char *const *argv)
     _exit(127);
 }
 
-/* Waits for the child and passes interruptions on. A child that has not ended PATIENCE_SECONDS
- * after an interruption is killed; the ranks of a launcher that is gone end by themselves. */
-static struct launch_end wait_for(pid_t child, const sigset_t *signals)
+static time_t seconds_now(void)
+{
+    struct timespec now = { 0 };
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
+}
+
+/* Waits for the child and passes the first interruption on, as SIGTERM: at a second one a launcher
+ * leaves at once, without its files. A child that has not ended PATIENCE_SECONDS after it is
+ * killed; the ranks of a launcher that is gone end by themselves. Nothing is sent once the child
+ * has been waited for: its number may be another's. Returns 0 or the error number of waitpid. */
+static int wait_for(pid_t child, const sigset_t *signals, struct launch_end *ret)
 {
     const struct timespec second = { .tv_sec = 1 };
-    struct launch_end ret = { 0 };
-    int status = 0, waited = -1;
-    while (waitpid(child, &status, WNOHANG) != child) {
+    time_t patience_ends = 0;
+    int status = 0;
+    for (;;) {
+        pid_t ended = waitpid(child, &status, WNOHANG);
+        if (ended == child)
+            break;
+        if (ended < 0 && errno != EINTR)
+            return errno;
         int number = sigtimedwait(signals, NULL, &second);
-        bool interrupted = number > 0 && number != SIGCHLD;
-        if (interrupted)
+        if (number > 0 && number != SIGCHLD && ret->interruption == 0) {
             (void)kill(child, SIGTERM);
-        if (interrupted && waited < 0) {
-            waited = 0;
-            ret.interruption = number;
+            patience_ends = seconds_now() + PATIENCE_SECONDS;
+            ret->interruption = number;
         }
-        if (number < 0 && errno == EAGAIN && waited >= 0 && ++waited == PATIENCE_SECONDS)
+        if (patience_ends > 0 && seconds_now() >= patience_ends)
             (void)kill(child, SIGKILL);
     }
-    ret.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    return ret;
+    ret->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return 0;
 }
 
 int launch_and_wait(char *const *argv, struct launch_end *ret, struct diag_list *reterr)
 {
     sigset_t signals, old;
+    *ret = (struct launch_end){ 0 };
     interruptions(&signals);
     (void)sigaddset(&signals, SIGCHLD);
     (void)fflush(NULL);
@@ -175,13 +188,11 @@ int launch_and_wait(char *const *argv, struct launch_end *ret, struct diag_list 
     pid_t child = fork();
     if (child == 0)
         become(argv);
-    int failure = child < 0 ? errno : 0;
-    if (child > 0)
-        *ret = wait_for(child, &signals);
+    int failure = child < 0 ? errno : wait_for(child, &signals, ret);
     (void)sigprocmask(SIG_SETMASK, &old, NULL);
-    if (child < 0)
-        return diag_error(reterr, (struct pos){ 0 }, "cannot start %s: %s", argv[0],
-                          strerror(failure));
+    if (failure != 0)
+        return diag_error(reterr, (struct pos){ 0 }, "cannot %s %s: %s",
+                          child < 0 ? "start" : "wait for", argv[0], strerror(failure));
     if (ret->status == 127)
         return diag_error(reterr, (struct pos){ 0 }, "cannot execute %s", argv[0]);
     return 0;

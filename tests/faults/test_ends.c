@@ -130,25 +130,28 @@ static void malformed_requests(void **state)
     program_done(&result);
 }
 
-/* Interrupted while ranks train: rankfit says so (a rank's own words need not reach it), and no
- * file and no process is left. */
-static void check_interruption(const char *name)
+/* Interrupted while ranks train, by signals 50 ms apart: rankfit says so (a rank's own words need
+ * not reach it), and no file, no process and none of the memory that ranks share is left. */
+static void check_interruption(const char *names)
 {
     char command[LINE];
     struct program_result result;
     (void)snprintf(
         command, sizeof command,
-        "mkdir $TMP/t; export TMPDIR=$TMP/t; \"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null; "
+        "mkdir $TMP/t; export TMPDIR=$TMP/t OMPI_MCA_btl_vader_backing_directory=$TMP/t; "
+        "\"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null; "
         "env --default-signal=INT \"$RANKFIT\" run $TMP/p.yaml --steps 100000 "
         ">/dev/null 2>$TMP/talk & "
         "for i in $(seq 300); do grep -q '^step 1/' $TMP/talk && break; sleep 0.1; done; "
-        "kill -%s $!; wait $!; echo $?; ls -A $TMP/t; "
+        "ls $TMP/t | grep -c vader_segment; "
+        "for name in %s; do kill -$name $!; sleep 0.05; done; wait $!; echo $?; ls -A $TMP/t; "
         "pgrep -f \"rankfit-host $TMP/p.yaml\"; cat $TMP/talk >&2",
-        name);
+        names);
     program_run(command, &result);
-    if (strcmp(result.out, "3\n") != 0)
-        print_error("%s: %s\n%s", name, result.out, result.err);
-    assert_string_equal(result.out, "3\n");
+    const char *want = "2\n3\n"; /* two segments while it runs; the status */
+    if (strcmp(result.out, want) != 0)
+        print_error("%s: %s\n%s", names, result.out, result.err);
+    assert_string_equal(result.out, want);
     assert_int_equal(count_of(result.err, "error: the run was told to end ("), 1);
     program_done(&result);
 }
@@ -158,6 +161,40 @@ static void interrupted(void **state)
     (void)state;
     check_interruption("INT");
     check_interruption("TERM");
+}
+
+static void interrupted_again(void **state)
+{
+    (void)state;
+    check_interruption("INT INT");
+    check_interruption("INT INT INT");
+    check_interruption("TERM TERM");
+    check_interruption("HUP INT");
+}
+
+/* A parent's ignored SIGCHLD is inherited; children then leave no status to wait for. */
+static void ignored_child_signal(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {
+        "run " TINY " --steps 1",
+        "rehearse " TINY " --steps 1",
+        "pair moe=chunked",
+        "calibrate --quick -o $TMP/x.yaml",
+    };
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        char command[LINE];
+        struct program_result result;
+        (void)snprintf(command, sizeof command,
+                       "mkdir $TMP/t; export TMPDIR=$TMP/t; " WITHIN "env --ignore-signal=CHLD "
+                       "\"$RANKFIT\" %s >/dev/null; echo $?; find $TMP/t -name 'rankfit-*'",
+                       commands[i]);
+        program_run(command, &result);
+        if (strcmp(result.out, "0\n") != 0)
+            print_error("%s: %s\n%s", commands[i], result.out, result.err);
+        assert_string_equal(result.out, "0\n");
+        program_done(&result);
+    }
 }
 
 /* Under an outer launcher every process is a rank's; the first cause is told once there too. */
@@ -194,7 +231,8 @@ int main(void)
         cmocka_unit_test(killed_at_every_phase), cmocka_unit_test(failing_at_every_phase),
         cmocka_unit_test(other_signals),         cmocka_unit_test(standing_still),
         cmocka_unit_test(refused_takes),         cmocka_unit_test(malformed_requests),
-        cmocka_unit_test(interrupted),           cmocka_unit_test(under_an_outer_launcher),
+        cmocka_unit_test(interrupted),           cmocka_unit_test(interrupted_again),
+        cmocka_unit_test(ignored_child_signal),  cmocka_unit_test(under_an_outer_launcher),
     };
     if (!can_run())
         return SKIPPED;
