@@ -286,20 +286,20 @@ static int fit_and_write(struct errand *e, struct diag_list *reterr)
     return written == 0 ? EXIT_ANSWERED : EXIT_SYSTEM;
 }
 
-/* Everything that can be wrong with the question, before minutes are spent on it. */
+/* Everything that can be wrong with the question, values of options among it, before minutes are
+ * spent on it. */
 static int check_question(struct errand *e, struct diag_list *reterr)
 {
     const struct options *o = e->options;
-    int before = reterr->errors;
     (void)check_options(e, reterr);
     if (options_has(o, OPTION_HARDWARE))
         (void)load_base(e, o->value[OPTION_HARDWARE], reterr);
     (void)choose_name(e, reterr);
-    if (reterr->errors == before && o->argument_count == 0)
+    if (reterr->errors == 0 && o->argument_count == 0)
         (void)choose_backend(e, reterr);
-    if (reterr->errors == before && o->argument_count > 0)
+    if (reterr->errors == 0 && o->argument_count > 0)
         (void)points_load(o->argument[0], &e->points, reterr);
-    return reterr->errors == before ? 0 : -1;
+    return reterr->errors == 0 ? 0 : -1;
 }
 
 static int run_errand(struct errand *e, struct diag_list *reterr)
