@@ -42,13 +42,19 @@ static int unknown_command(const char *word)
     return EXIT_QUESTION;
 }
 
-/* A result that did not reach its reader is no result. */
+/* A result that did not reach its reader is no result. Why the first write failed is long
+ * forgotten: another one says. */
 static int finish_output(int status)
 {
-    int failed = ferror(stdout);
+    bool failed = ferror(stdout) != 0;
+    clearerr(stdout);
+    if (failed)
+        (void)fputc('\n', stdout);
+    errno = 0;
     if (fclose(stdout) == 0 && !failed)
         return status;
-    (void)fprintf(stderr, "error: cannot write to standard output: %s\n", strerror(errno));
+    (void)fprintf(stderr, "error: cannot write to standard output%s%s\n", errno ? ": " : "",
+                  errno ? strerror(errno) : "");
     return EXIT_SYSTEM;
 }
 

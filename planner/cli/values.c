@@ -190,7 +190,7 @@ const char *option_item(const struct options *options, enum option_id id, int in
     const char *text = options->value[id];
     for (; text && index > 0; index--) {
         text = strchr(text, ',');
-        text += text != NULL;
+        text = text ? text + 1 : NULL;
     }
     if (!text)
         return NULL;

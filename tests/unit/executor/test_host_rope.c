@@ -37,7 +37,7 @@ static double define_head(const struct rope_problem *p, int64_t position, const 
         to[i] = from[i] / rms * (norm ? norm[i] + (p->r.norm_zero_centred ? 1 : 0) : 1);
     for (int64_t i = 0; i < half; i++) {
         double angle = (double)position / pow(p->r.theta, 2.0 * (double)i / p->r.rotary_dim);
-        double complex turned = CMPLX(to[i], to[i + half]) * cexp(CMPLX(0, angle));
+        double complex turned = (to[i] + I * to[i + half]) * cexp(I * angle);
         to[i] = creal(turned);
         to[i + half] = cimag(turned);
     }
