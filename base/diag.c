@@ -94,6 +94,12 @@ int diag_hint(struct diag_list *list, const char *format, ...)
     return -1;
 }
 
+void diag_keep_no_memory(struct diag_list *list, const struct diag_list *untold)
+{
+    if (untold->no_memory)
+        (void)diag_no_memory(list);
+}
+
 void diag_append(struct diag_list *list, const struct diag_list *more)
 {
     int room = DIAG_MAX - list->count;

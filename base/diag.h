@@ -48,6 +48,9 @@ void diag_warning(struct diag_list *list, struct pos at, const char *format, ...
 int diag_hint(struct diag_list *list, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Of faults that are not told, missing memory is: it is no answer to what was tried. */
+void diag_keep_no_memory(struct diag_list *list, const struct diag_list *untold);
+
 /* Appends to `list` everything that `more` holds. */
 void diag_append(struct diag_list *list, const struct diag_list *more);
 

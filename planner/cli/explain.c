@@ -149,8 +149,7 @@ static bool is_data(const char *kind, const char *name, struct diag_list *reterr
     char path[4096];
     struct diag_list faults = { 0 };
     bool ret = file_find_data(kind, name, path, sizeof path, &faults) == 0;
-    if (faults.no_memory)
-        diag_no_memory(reterr);
+    diag_keep_no_memory(reterr, &faults);
     return ret;
 }
 
@@ -160,8 +159,7 @@ static bool is_machine(const char *name, struct diag_list *reterr)
     struct hardware hardware = { 0 };
     struct diag_list faults = { 0 };
     bool ret = is_data("hardware", name, reterr) && hardware_load(name, &hardware, &faults) == 0;
-    if (faults.no_memory)
-        diag_no_memory(reterr);
+    diag_keep_no_memory(reterr, &faults);
     return ret;
 }
 

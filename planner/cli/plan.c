@@ -24,8 +24,11 @@ int command_plan(const struct options *options, struct diag_list *reterr)
     if (!subject)
         return EXIT_QUESTION;
     const struct prediction *prediction = &subject->prediction;
-    if (options_has(options, OPTION_JUDGE) && subject->answer.derived_over_best < 0)
-        answer_judge(&subject->question, &subject->answer);
+    if (options_has(options, OPTION_JUDGE) && subject->answer.derived_over_best < 0 &&
+        answer_judge(&subject->question, &subject->answer, reterr) != 0) {
+        subject_free(subject);
+        return EXIT_SYSTEM;
+    }
     int status = prediction->verdict == VERDICT_DOES_NOT_FIT ? EXIT_NO : EXIT_ANSWERED;
     if (write_plan(options, subject, reterr) != 0)
         status = EXIT_SYSTEM;

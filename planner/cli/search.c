@@ -47,11 +47,13 @@ static void options_of(const struct options *options, struct search_options *ret
 }
 
 /* The derived layout first: what fits is no slower than it. */
-static void derive_first(struct quest *quest)
+static void derive_first(struct quest *quest, struct diag_list *reterr)
 {
     const struct candidate *derived = &quest->derived.recommended;
-    struct diag_list ignored = { .count = 0 };
-    if (derive(&quest->subject->question, &quest->derived, &ignored) != 0)
+    struct diag_list untold = { .count = 0 };
+    int rc = derive(&quest->subject->question, &quest->derived, &untold);
+    diag_keep_no_memory(reterr, &untold);
+    if (rc != 0)
         return;
     quest->report.derived = derived;
     if (derived->verdict == VERDICT_FITS)
@@ -76,10 +78,11 @@ static int judge_derivation(struct quest *quest, struct diag_list *reterr)
     if (!best)
         return diag_no_memory(reterr);
     options.worth_seconds = quest->options.worth_seconds;
-    if (search_run(&q, &options, best, reterr) == 0 && best->any)
+    int rc = search_run(&q, &options, best, reterr);
+    if (rc == 0 && best->any)
         quest->report.derived_over_best = best->best.time.seconds / derived->time.seconds;
     free(best);
-    return 0;
+    return rc;
 }
 
 /* That nothing fits is proved soon; the smallest of what does not is what derivation found. */
@@ -103,7 +106,7 @@ static int run(struct quest *quest, struct diag_list *reterr)
     quest->options.progress = progress_tell;
     quest->options.context = &progress;
     if (!worlds)
-        derive_first(quest);
+        derive_first(quest, reterr);
     quest->options.no_smallest =
         quest->report.derived && quest->options.objective == OBJECTIVE_THROUGHPUT;
     rc = worlds ? search_worlds(question, &quest->options, &quest->result, reterr)
@@ -113,20 +116,21 @@ static int run(struct quest *quest, struct diag_list *reterr)
     if (rc == 0 && !worlds && quest->result.any)
         rc = judge_derivation(quest, reterr);
     progress_end(&progress);
-    return rc;
+    return reterr->no_memory ? -1 : rc;
 }
 
 /* What derivation says of the largest number of GPUs that is too small. */
-static void ask_fewer(struct quest *quest)
+static void ask_fewer(struct quest *quest, struct diag_list *reterr)
 {
     struct question q = quest->subject->question;
-    struct diag_list ignored = { .count = 0 };
+    struct diag_list untold = { .count = 0 };
     q.gpus = quest->result.fewer;
-    if (quest->options.objective != OBJECTIVE_GPUS || q.gpus == 0 ||
-        derive(&q, &quest->derived, &ignored) != 0)
+    if (quest->options.objective != OBJECTIVE_GPUS || q.gpus == 0)
         return;
-    if (quest->derived.recommended.verdict != VERDICT_FITS)
+    if (derive(&q, &quest->derived, &untold) == 0 &&
+        quest->derived.recommended.verdict != VERDICT_FITS)
         quest->report.fewer = &quest->derived;
+    diag_keep_no_memory(reterr, &untold);
 }
 
 static int show(const struct options *options, struct quest *quest, struct diag_list *reterr)
@@ -163,9 +167,9 @@ static int answer(const struct options *options, struct quest *quest, struct dia
     if (!result->any && !looks_at_worlds(quest->options.objective))
         return EXIT_NO;
     if (result->any) {
-        ask_fewer(quest);
+        ask_fewer(quest, reterr);
         subject->question.gpus = result->gpus;
-        if (subject_take(subject, &result->best, reterr) != 0)
+        if (subject_take(subject, &result->best, reterr) != 0 || reterr->no_memory)
             return EXIT_SYSTEM;
     }
     quest->report.prediction = &subject->prediction;

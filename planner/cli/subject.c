@@ -390,7 +390,7 @@ struct subject *subject_open_plan(const char *path, struct diag_list *reterr)
     }
     if (plan_load(path, &subject->prediction.plan, reterr) == 0) {
         if (prediction_compute(&subject->prediction) != 0)
-            diag_error(reterr, (struct pos){ 0 }, "out of memory");
+            diag_no_memory(reterr);
         prediction_question(&subject->prediction, &subject->question);
         if (reterr->errors == 0 && check_sizes(subject, reterr) == 0)
             return subject;
@@ -409,7 +409,7 @@ static struct subject *open_limited_plan(const struct options *options, struct d
         check_limits(options, &subject->question, reterr) == 0) {
         if (prediction_compute(&subject->prediction) == 0)
             return subject;
-        diag_error(reterr, (struct pos){ 0 }, "out of memory");
+        diag_no_memory(reterr);
     }
     subject_free(subject);
     return NULL;

@@ -48,7 +48,8 @@ static int fill_cell(struct sweeping *s, const struct subject *subject, struct d
         s->faults = faults;
     s->count++;
     free(answer);
-    return 0;
+    diag_keep_no_memory(reterr, &faults);
+    return faults.no_memory ? -1 : 0;
 }
 
 static int sweep_pair(struct sweeping *s, const char *gpus, const char *seq,

@@ -326,6 +326,7 @@ static void decide_by_search(struct space *space, struct decision *decision)
     options.worth_seconds = decision->chosen.time.seconds / (judged ? 1 : 1 + worth);
     result = calloc(1, sizeof *result);
     if (!result || search_run(&q, &options, result, &errors) != 0) {
+        space->no_memory = !result || errors.no_memory;
         free(result);
         return;
     }

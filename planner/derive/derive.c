@@ -87,31 +87,34 @@ int derive(const struct question *q, struct answer *ret, struct diag_list *reter
     struct budget_input facts = space_budget_input(&space, NULL);
     space.predictor = predictor_open(&facts, PREDICTOR_MANY_LAYOUTS);
     if (!space.predictor)
-        return diag_error(reterr, (struct pos){ 0 }, "out of memory");
+        return diag_no_memory(reterr);
     int rc = answer_question(&space, ret, reterr);
     predictor_close(space.predictor);
+    if (space.no_memory)
+        return diag_no_memory(reterr);
     if (rc != 0)
         return -1;
     ret->search_seconds = now_seconds() - start;
-    if (searched_at_once(&space))
-        answer_judge(q, ret);
-    return 0;
+    return searched_at_once(&space) ? answer_judge(q, ret, reterr) : 0;
 }
 
-void answer_judge(const struct question *q, struct answer *answer)
+int answer_judge(const struct question *q, struct answer *answer, struct diag_list *reterr)
 {
     const struct search_options options = { .fits_only = true };
     const struct candidate *derived = &answer->recommended;
     struct search_result *result = calloc(1, sizeof *result);
-    struct diag_list errors = { .count = 0 };
     struct question same_policy;
 
     question_fix_policy(q, derived, &same_policy);
-    if (result && search_run(&same_policy, &options, result, &errors) == 0) {
+    if (!result)
+        return diag_no_memory(reterr);
+    int rc = search_run(&same_policy, &options, result, reterr);
+    if (rc == 0) {
         answer->layouts += (long)result->layouts;
         answer->search_seconds += result->seconds;
         if (result->any && derived->verdict == VERDICT_FITS)
             answer->derived_over_best = result->best.time.seconds / derived->time.seconds;
     }
     free(result);
+    return rc;
 }

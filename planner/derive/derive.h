@@ -102,6 +102,6 @@ long search_all(const struct question *q, struct candidate *ret);
 /* Searches every layout under the policy of question_fix_policy and fills derived_over_best,
  * layouts and search_seconds of an answer. derive() does so by itself for small worlds on the host
  * and for large ones; elsewhere it takes longer than derivation and is asked for. */
-void answer_judge(const struct question *q, struct answer *answer);
+int answer_judge(const struct question *q, struct answer *answer, struct diag_list *reterr);
 
 #endif

@@ -323,7 +323,7 @@ static void far_from_the_best_is_looked_further(void **state)
     (void)state;
     ask_init(&ask, "qwen3-235b-a22b", "b200", 32, 8192);
     derive_ok(&ask);
-    answer_judge(&ask.q, &answer);
+    assert_int_equal(answer_judge(&ask.q, &answer, &(struct diag_list){ 0 }), 0);
     assert_true(answer.derived_over_best > 0.97 && answer.derived_over_best <= 1 + 1e-9);
     assert_string_equal(answer.policy, "cp=1 ep=8");
     assert_non_null(strstr(because("ep=8"), "faster than what the decisions in order give"));
