@@ -94,9 +94,9 @@ int diag_hint(struct diag_list *list, const char *format, ...)
     return -1;
 }
 
-void diag_keep_no_memory(struct diag_list *list, const struct diag_list *untold)
+void diag_keep_no_memory(struct diag_list *list, const struct diag_list *discarded)
 {
-    if (untold->no_memory)
+    if (discarded->no_memory)
         (void)diag_no_memory(list);
 }
 

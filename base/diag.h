@@ -36,8 +36,8 @@ struct diag_list {
 int diag_error(struct diag_list *list, struct pos at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Notes that the system has no memory left, and returns -1: an error that is said once, and alone,
- * since what else seems wrong may come of it. Programs then exit with 3. */
+/* Notes that memory ran out, and returns -1: an error that is printed once, and alone, since every
+ * other fault may follow from it. Programs then exit with 3. */
 int diag_no_memory(struct diag_list *list);
 
 /* Appends a warning. */
@@ -48,8 +48,9 @@ void diag_warning(struct diag_list *list, struct pos at, const char *format, ...
 int diag_hint(struct diag_list *list, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Of faults that are not told, missing memory is: it is no answer to what was tried. */
-void diag_keep_no_memory(struct diag_list *list, const struct diag_list *untold);
+/* Copies missing memory, and nothing else, out of a list that is otherwise discarded: it is no
+ * answer to what was tried. */
+void diag_keep_no_memory(struct diag_list *list, const struct diag_list *discarded);
 
 /* Appends to `list` everything that `more` holds. */
 void diag_append(struct diag_list *list, const struct diag_list *more);

@@ -27,7 +27,7 @@ void json_put(struct json *map, const char *key, struct json *value);
 /* NULL is null. Bytes that are not UTF-8 become U+FFFD. */
 void json_put_text(struct json *map, const char *key, const char *text);
 void json_put_int(struct json *map, const char *key, int64_t value);
-/* Beyond 2^63 - 1, the largest number that our own reader and jansson take, it is that number: a
+/* A value beyond 2^63 - 1, the largest that readers of JSON take here, is written as 2^63 - 1: a
  * size so large has overflowed. */
 void json_put_u64(struct json *map, const char *key, uint64_t value);
 /* JSON has no NaN and no infinity: null. */

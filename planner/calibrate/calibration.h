@@ -1,6 +1,6 @@
 /* calibration.h - from points that an executor measured to the values of a hardware file: one form
- * of planner/predict each, fitted with its residual. Knows nothing of measuring, of files and of how
- * results are shown. */
+ * of planner/predict each, fitted with its residual. Knows nothing of measuring, of files and of
+ * how results are shown. */
 #ifndef RANKFIT_PLANNER_CALIBRATE_CALIBRATION_H
 #define RANKFIT_PLANNER_CALIBRATE_CALIBRATION_H
 

@@ -85,7 +85,7 @@ int main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : NULL;
     gsl_set_error_handler_off();
-    (void)signal(SIGCHLD, SIG_DFL); /* whoever ignores it has children that cannot be waited for */
+    (void)signal(SIGCHLD, SIG_DFL); /* where it is ignored, a child leaves no status */
     (void)signal(SIGXFSZ, SIG_IGN); /* a file beyond its limit is then an error of the write */
     if (!word) {
         print_usage(stderr);

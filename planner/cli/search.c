@@ -50,9 +50,9 @@ static void options_of(const struct options *options, struct search_options *ret
 static void derive_first(struct quest *quest, struct diag_list *reterr)
 {
     const struct candidate *derived = &quest->derived.recommended;
-    struct diag_list untold = { .count = 0 };
-    int rc = derive(&quest->subject->question, &quest->derived, &untold);
-    diag_keep_no_memory(reterr, &untold);
+    struct diag_list discarded = { .count = 0 };
+    int rc = derive(&quest->subject->question, &quest->derived, &discarded);
+    diag_keep_no_memory(reterr, &discarded);
     if (rc != 0)
         return;
     quest->report.derived = derived;
@@ -123,14 +123,14 @@ static int run(struct quest *quest, struct diag_list *reterr)
 static void ask_fewer(struct quest *quest, struct diag_list *reterr)
 {
     struct question q = quest->subject->question;
-    struct diag_list untold = { .count = 0 };
+    struct diag_list discarded = { .count = 0 };
     q.gpus = quest->result.fewer;
     if (quest->options.objective != OBJECTIVE_GPUS || q.gpus == 0)
         return;
-    if (derive(&q, &quest->derived, &untold) == 0 &&
+    if (derive(&q, &quest->derived, &discarded) == 0 &&
         quest->derived.recommended.verdict != VERDICT_FITS)
         quest->report.fewer = &quest->derived;
-    diag_keep_no_memory(reterr, &untold);
+    diag_keep_no_memory(reterr, &discarded);
 }
 
 static int show(const struct options *options, struct quest *quest, struct diag_list *reterr)

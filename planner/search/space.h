@@ -39,7 +39,7 @@ struct space {
     struct knob exchange, capped;
     int lighter; /* layers that an end of stages has fewer for its head and loss; 0: none */
     long layouts, legal, fitting;
-    bool no_memory; /* something was not tried for want of it */
+    bool no_memory; /* a search inside the derivation ran out of memory */
 };
 
 /* The free numbers of a layout; all else follows. fsdp or e_fsdp 0: as wide as there are ranks; vpp

@@ -53,7 +53,7 @@ static void test_forms(void **state)
     free(text);
 }
 
-/* Said once, and nothing else beside it: it may all come of that. */
+/* Printed once and alone: every other fault may follow from it. */
 static void test_no_memory(void **state)
 {
     (void)state;
