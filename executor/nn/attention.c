@@ -4,6 +4,16 @@
 #include "executor/nn/layer.h"
 #include "executor/primitive/context/context.h"
 
+/* What the backward needs of the forward. */
+struct attention_saved {
+    struct buffer qkv, o, lse;
+};
+
+static struct attention_saved *saved_of(const struct layer_call *call)
+{
+    return call->saved->mixer;
+}
+
 struct widths {
     int64_t hidden, query, kv, qkv;
     int64_t k_offset, v_offset; /* in the fused projection */
@@ -39,7 +49,7 @@ static struct rope rope_of(const struct layer_call *call, void *q, void *k)
                         .norm_eps = m->norm_eps,
                         .q_norm = state_weight(call->state, call->unit, ROLE_Q_NORM),
                         .k_norm = state_weight(call->state, call->unit, ROLE_K_NORM),
-                        .qkv = call->saved->qkv.data,
+                        .qkv = saved_of(call)->qkv.data,
                         .qkv_stride = n.qkv,
                         .k_offset = n.k_offset,
                         .q = q,
@@ -59,7 +69,7 @@ static struct attention attention_of(const struct layer_call *call, const void *
 {
     const struct widths n = widths_of(call);
     const struct gqa *g = &layer_model(call)->gqa;
-    const struct layer_saved *s = call->saved;
+    const struct attention_saved *s = saved_of(call);
     int64_t tokens = zigzag_tokens(&call->batch->order);
     return (struct attention){
         .sequences = (int)(call->batch->tokens / tokens),
@@ -83,8 +93,8 @@ static struct output_gate gate_of(const struct layer_call *call, void *og)
     return (struct output_gate){ .rows = call->batch->tokens,
                                  .heads = g->heads,
                                  .head_dim = g->head_dim,
-                                 .o = call->saved->o.data,
-                                 .gate = element_at(call->saved->qkv.data, (uint64_t)g->head_dim,
+                                 .o = saved_of(call)->o.data,
+                                 .gate = element_at(saved_of(call)->qkv.data, (uint64_t)g->head_dim,
                                                     sizeof(bf16)),
                                  .row_stride = n.qkv,
                                  .head_stride = n.head_stride,
@@ -96,23 +106,17 @@ static bool has_gate(const struct layer_call *call)
     return layer_model(call)->gqa.output_gate;
 }
 
-static struct buffer take(const struct layer_call *call, enum owner owner, int64_t width,
-                          uint64_t element_bytes)
-{
-    return work_take_tensor(call->state->work, owner, call->batch->tokens, width, element_bytes);
-}
-
 /* a3, and c4 again; then the keys of whole sequences. */
 static void rotate(const struct layer_call *call, struct buffer *ret_q,
                    struct context_keys *ret_keys)
 {
     struct work *w = call->state->work;
     const struct widths n = widths_of(call);
-    *ret_q = take(call, OWNER_LAYER, n.query, sizeof(bf16));
-    struct buffer k = take(call, OWNER_LAYER, n.kv, sizeof(bf16));
+    *ret_q = layer_take(call, OWNER_LAYER, n.query, sizeof(bf16));
+    struct buffer k = layer_take(call, OWNER_LAYER, n.kv, sizeof(bf16));
     const struct rope rope = rope_of(call, ret_q->data, k.data);
     WORK_OP(w, rope, &rope);
-    const bf16 *v = element_at(call->saved->qkv.data, (uint64_t)n.v_offset, sizeof(bf16));
+    const bf16 *v = element_at(saved_of(call)->qkv.data, (uint64_t)n.v_offset, sizeof(bf16));
     context_collect(w, call->batch, &k, v, n.qkv, ret_keys);
 }
 
@@ -121,16 +125,12 @@ static void project(const struct layer_call *call, enum owner owner)
 {
     struct work *w = call->state->work;
     const struct widths n = widths_of(call);
-    const struct linear l = layer_linear(call, n.hidden, n.qkv);
-    struct buffer normed = layer_norm(call, ROLE_INPUT_NORM, &call->saved->checkpoint);
+    struct buffer *qkv = &saved_of(call)->qkv;
 
-    call->saved->qkv = take(call, owner, n.qkv, sizeof(bf16));
-    linear_forward(w, &l, normed.data, state_weight(call->state, call->unit, ROLE_Q),
-                   call->saved->qkv.data, false);
+    *qkv = layer_project_in(call, owner, ROLE_Q, n.qkv);
     if (layer_model(call)->gqa.qkv_bias)
-        WORK_OP(w, add_bias, l.rows, n.qkv, state_weight(call->state, call->unit, ROLE_Q_BIAS),
-                call->saved->qkv.data, n.qkv);
-    work_give(w, &normed);
+        WORK_OP(w, add_bias, call->batch->tokens, n.qkv,
+                state_weight(call->state, call->unit, ROLE_Q_BIAS), qkv->data, n.qkv);
 }
 
 static bool keeps_attention(const struct layer_call *call)
@@ -148,7 +148,7 @@ static enum keep attention_keep(const struct layer_call *call)
 static void attend(const struct layer_call *call)
 {
     struct work *w = call->state->work;
-    struct layer_saved *s = call->saved;
+    struct attention_saved *s = saved_of(call);
     enum keep keep = attention_keep(call);
     enum owner owner = kept_owner(keep, OWNER_LAYER);
     struct context_keys keys;
@@ -157,8 +157,8 @@ static void attend(const struct layer_call *call)
     if (call->keep == KEEP_OWN && keeps_attention(call))
         return;
     rotate(call, &q, &keys);
-    s->o = take(call, owner, widths_of(call).query, sizeof(bf16));
-    s->lse = take(call, owner, layer_model(call)->gqa.heads, sizeof(float));
+    s->o = layer_take(call, owner, widths_of(call).query, sizeof(bf16));
+    s->lse = layer_take(call, owner, layer_model(call)->gqa.heads, sizeof(float));
     const struct attention attention = attention_of(call, q.data);
     context_attend(w, call->batch, &keys, &attention);
     work_give(w, &q);
@@ -169,29 +169,16 @@ static void attend(const struct layer_call *call)
 /* a5, and c1 again: the outputs through their gates, in a tensor of their own. */
 static struct buffer gated(const struct layer_call *call)
 {
-    struct buffer ret = take(call, OWNER_LAYER, widths_of(call).query, sizeof(bf16));
+    struct buffer ret = layer_take(call, OWNER_LAYER, widths_of(call).query, sizeof(bf16));
     const struct output_gate gate = gate_of(call, ret.data);
     WORK_OP(call->state->work, output_gate, &gate);
     return ret;
 }
 
-/* a6 */
-static void add_output(const struct layer_call *call, enum owner owner, const struct buffer *o)
+static void attention_forward(const struct layer_call *call)
 {
     struct work *w = call->state->work;
-    struct layer_saved *s = call->saved;
-    const struct widths n = widths_of(call);
-    const struct linear l = layer_linear(call, n.query, n.hidden);
-
-    s->x1 = take(call, owner, n.hidden, sizeof(bf16));
-    WORK_OP(w, copy, s->x1.data, s->checkpoint.data, s->x1.bytes);
-    linear_forward(w, &l, o->data, state_weight(call->state, call->unit, ROLE_O), s->x1.data, true);
-}
-
-void attention_forward(const struct layer_call *call)
-{
-    struct work *w = call->state->work;
-    struct layer_saved *s = call->saved;
+    struct attention_saved *s = saved_of(call);
     enum owner owner = kept_owner(call->keep, OWNER_LAYER);
 
     project(call, owner);
@@ -200,11 +187,11 @@ void attention_forward(const struct layer_call *call)
         struct buffer og = gated(call);
         work_give_unless_kept(w, call->keep, &s->qkv);
         work_give_unless_kept(w, attention_keep(call), &s->o);
-        add_output(call, owner, &og);
+        layer_project_out(call, owner, ROLE_O, widths_of(call).query, &og);
         work_give(w, &og);
     } else {
         work_give_unless_kept(w, call->keep, &s->qkv);
-        add_output(call, owner, &s->o);
+        layer_project_out(call, owner, ROLE_O, widths_of(call).query, &s->o);
         work_give_unless_kept(w, attention_keep(call), &s->o);
     }
 }
@@ -215,17 +202,14 @@ static struct buffer through_output(const struct layer_call *call, const struct 
 {
     struct work *w = call->state->work;
     const struct widths n = widths_of(call);
-    const struct linear l = layer_linear(call, n.query, n.hidden);
     struct buffer og = has_gate(call) ? gated(call) : (struct buffer){ 0 };
 
-    linear_weight(w, &l, gradient->data, has_gate(call) ? og.data : call->saved->o.data,
-                  state_gradient(call->state, call->unit, ROLE_O));
+    layer_project_out_weight(call, ROLE_O, n.query, gradient,
+                             has_gate(call) ? &og : &saved_of(call)->o);
     work_give(w, &og);
-    struct buffer d_o = take(call, OWNER_LAYER, n.query, sizeof(bf16));
-    linear_input(w, &l, gradient->data, state_weight(call->state, call->unit, ROLE_O), d_o.data,
-                 false);
+    struct buffer d_o = layer_project_out_input(call, ROLE_O, n.query, gradient);
     if (has_gate(call)) {
-        *d_qkv = take(call, OWNER_LAYER, n.qkv, sizeof(bf16));
+        *d_qkv = layer_take(call, OWNER_LAYER, n.qkv, sizeof(bf16));
         const struct output_gate_gradient gate = {
             .forward = gate_of(call, NULL),
             .d_o = d_o.data,
@@ -262,15 +246,16 @@ static void through_attention(const struct layer_call *call, struct buffer *d_o,
                               struct buffer *d_qkv)
 {
     struct work *w = call->state->work;
-    struct layer_saved *s = call->saved;
+    struct attention_saved *s = saved_of(call);
     const struct widths n = widths_of(call);
     struct context_keys keys;
     struct buffer q;
 
     rotate(call, &q, &keys);
     if (!has_gate(call))
-        *d_qkv = take(call, OWNER_LAYER, n.qkv, sizeof(bf16));
-    struct buffer delta = take(call, OWNER_LAYER, layer_model(call)->gqa.heads, sizeof(float));
+        *d_qkv = layer_take(call, OWNER_LAYER, n.qkv, sizeof(bf16));
+    struct buffer delta =
+        layer_take(call, OWNER_LAYER, layer_model(call)->gqa.heads, sizeof(float));
     const struct attention_gradient gradient = gradient_of(call, q.data, d_o, d_qkv, &delta);
     context_attend_backward(w, call->batch, &keys, &gradient);
     work_give(w, &s->o);
@@ -295,32 +280,26 @@ static void through_rotation(const struct layer_call *call, const struct buffer 
                                             state_gradient(call->state, call->unit, ROLE_K_NORM),
                                         .grad_type = w->plan->choices.primitives.grad_dtype };
     WORK_OP(w, rope_backward, &rope);
-    work_give(w, &call->saved->qkv);
+    work_give(w, &saved_of(call)->qkv);
 }
 
-void attention_backward(const struct layer_call *call, struct buffer *gradient)
+static void attention_backward(const struct layer_call *call, struct buffer *gradient)
 {
     struct work *w = call->state->work;
-    struct layer_saved *s = call->saved;
     const struct widths n = widths_of(call);
-    const struct linear l = layer_linear(call, n.hidden, n.qkv);
     struct buffer d_qkv = { 0 };
 
     struct buffer d_o = through_output(call, gradient, &d_qkv);
     through_attention(call, &d_o, &d_qkv);
     through_rotation(call, &d_qkv);
-    struct buffer normed = layer_norm(call, ROLE_INPUT_NORM, &s->checkpoint);
-    linear_weight(w, &l, d_qkv.data, normed.data, state_gradient(call->state, call->unit, ROLE_Q));
     if (layer_model(call)->gqa.qkv_bias)
-        WORK_OP(w, add_bias_backward, l.rows, n.qkv, d_qkv.data, n.qkv,
+        WORK_OP(w, add_bias_backward, call->batch->tokens, n.qkv, d_qkv.data, n.qkv,
                 state_gradient(call->state, call->unit, ROLE_Q_BIAS),
                 w->plan->choices.primitives.grad_dtype);
-    work_give(w, &normed);
-    struct buffer d_normed = take(call, OWNER_LAYER, n.hidden, sizeof(bf16));
-    linear_input(w, &l, d_qkv.data, state_weight(call->state, call->unit, ROLE_Q), d_normed.data,
-                 false);
-    work_give(w, &d_qkv);
-    layer_norm_backward(call, ROLE_INPUT_NORM, &d_normed, &s->checkpoint, gradient);
-    work_give(w, &d_normed);
-    work_give(w, &s->checkpoint);
+    layer_project_in_backward(call, ROLE_Q, n.qkv, &d_qkv, gradient);
 }
+
+const struct mixer_ops attention_ops = { .saved_bytes = sizeof(struct attention_saved),
+                                         .forward = attention_forward,
+                                         .replay = attention_forward,
+                                         .backward = attention_backward };

@@ -1,6 +1,8 @@
 #include "executor/nn/layer.h"
 #include "executor/primitive/norm.h"
 
+#include <stdlib.h>
+
 struct layer_call layer_call(struct state *state, struct micro_batch *batch, int layer,
                              enum keep keep, struct layer_saved *saved)
 {
@@ -27,79 +29,129 @@ void layer_norm_backward(const struct layer_call *call, enum role role,
                            state_gradient(call->state, call->unit, role));
 }
 
-static bool is_moe(const struct layer_call *call)
+struct buffer layer_project_in(const struct layer_call *call, enum owner owner, enum role role,
+                               int64_t width)
 {
-    return layer_model(call)->layer_ffn[call->layer] == FFN_MOE;
+    struct work *w = call->state->work;
+    const struct linear l = layer_linear(call, layer_model(call)->hidden, width);
+    struct buffer normed = layer_norm(call, ROLE_INPUT_NORM, &call->saved->checkpoint);
+
+    struct buffer ret = layer_take(call, owner, width, sizeof(bf16));
+    linear_forward(w, &l, normed.data, state_weight(call->state, call->unit, role), ret.data,
+                   false);
+    work_give(w, &normed);
+    return ret;
 }
 
-static bool has_shared(const struct layer_call *call)
+void layer_project_out(const struct layer_call *call, enum owner owner, enum role role,
+                       int64_t width, const struct buffer *x)
 {
-    return layer_model(call)->moe.shared_width > 0;
+    struct work *w = call->state->work;
+    struct layer_saved *s = call->saved;
+    const struct linear l = layer_linear(call, width, layer_model(call)->hidden);
+
+    s->x1 = layer_take(call, owner, l.out, sizeof(bf16));
+    WORK_OP(w, copy, s->x1.data, s->checkpoint.data, s->x1.bytes);
+    linear_forward(w, &l, x->data, state_weight(call->state, call->unit, role), s->x1.data, true);
 }
 
-static struct moe_call moe_call(const struct layer_call *call)
+void layer_project_in_backward(const struct layer_call *call, enum role role, int64_t width,
+                               struct buffer *d_in, struct buffer *gradient)
 {
-    return (struct moe_call){ call->state, call->batch, call->layer, call->keep,
-                              &call->saved->moe };
+    struct work *w = call->state->work;
+    struct layer_saved *s = call->saved;
+    const struct linear l = layer_linear(call, layer_model(call)->hidden, width);
+
+    struct buffer normed = layer_norm(call, ROLE_INPUT_NORM, &s->checkpoint);
+    linear_weight(w, &l, d_in->data, normed.data, state_gradient(call->state, call->unit, role));
+    work_give(w, &normed);
+    struct buffer d_normed = layer_take(call, OWNER_LAYER, l.in, sizeof(bf16));
+    linear_input(w, &l, d_in->data, state_weight(call->state, call->unit, role), d_normed.data,
+                 false);
+    work_give(w, d_in);
+    layer_norm_backward(call, ROLE_INPUT_NORM, &d_normed, &s->checkpoint, gradient);
+    work_give(w, &d_normed);
+    work_give(w, &s->checkpoint);
+}
+
+void layer_project_out_weight(const struct layer_call *call, enum role role, int64_t width,
+                              const struct buffer *gradient, const struct buffer *x)
+{
+    const struct linear l = layer_linear(call, width, layer_model(call)->hidden);
+    linear_weight(call->state->work, &l, gradient->data, x->data,
+                  state_gradient(call->state, call->unit, role));
+}
+
+struct buffer layer_project_out_input(const struct layer_call *call, enum role role, int64_t width,
+                                      const struct buffer *gradient)
+{
+    const struct linear l = layer_linear(call, width, layer_model(call)->hidden);
+    struct buffer ret = layer_take(call, OWNER_LAYER, width, sizeof(bf16));
+    linear_input(call->state->work, &l, gradient->data, state_weight(call->state, call->unit, role),
+                 ret.data, false);
+    return ret;
+}
+
+static const struct mixer_ops *const mixers[MIXER_COUNT] = {
+    [MIXER_GQA] = &attention_ops,
+};
+static const struct ffn_ops *const ffns[FFN_COUNT] = {
+    [FFN_DENSE] = &dense_ops,
+    [FFN_MOE] = &experts_ops,
+};
+
+static const struct mixer_ops *mixer_of(const struct layer_call *call)
+{
+    return mixers[layer_model(call)->layer_mixer[call->layer]];
+}
+
+static const struct ffn_ops *ffn_of(const struct layer_call *call)
+{
+    return ffns[layer_model(call)->layer_ffn[call->layer]];
+}
+
+int layer_saved_open(struct layer_saved *saved, const struct work *work, int layer)
+{
+    const struct model *model = &work->plan->model;
+    const struct mixer_ops *mixer = mixers[model->layer_mixer[layer]];
+    const struct ffn_ops *ffn = ffns[model->layer_ffn[layer]];
+
+    saved->mixer = calloc(1, mixer->saved_bytes);
+    saved->ffn = calloc(1, ffn->saved_bytes);
+    if (!saved->mixer || !saved->ffn)
+        return diag_error(work->errors, (struct pos){ 0 }, "no memory left for the layers' lists");
+    return ffn->open ? ffn->open(saved->ffn, work) : 0;
+}
+
+void layer_saved_close(struct layer_saved *saved, const struct model *model, int layer)
+{
+    const struct ffn_ops *ffn = ffns[model->layer_ffn[layer]];
+
+    if (saved->ffn && ffn->close)
+        ffn->close(saved->ffn);
+    free(saved->ffn);
+    free(saved->mixer);
 }
 
 void layer_forward(const struct layer_call *call, struct buffer *output, enum owner output_owner)
 {
     struct layer_saved *s = call->saved;
 
-    attention_forward(call);
+    mixer_of(call)->forward(call);
     struct buffer normed = layer_norm(call, ROLE_POST_NORM, &s->x1);
-    if (is_moe(call)) {
-        const struct moe_call moe = moe_call(call);
-        moe_forward(&moe, &normed, has_shared(call), &s->x1, output, output_owner);
-        if (has_shared(call))
-            shared_forward(call, &normed, output);
-    } else {
-        dense_forward(call, &normed, output, output_owner);
-    }
+    ffn_of(call)->forward(call, &normed, output, output_owner);
     work_give_unless_kept(call->state->work, call->keep, &s->x1);
 }
 
 void layer_replay(const struct layer_call *call)
 {
-    attention_forward(call);
+    mixer_of(call)->replay(call);
     struct buffer normed = layer_norm(call, ROLE_POST_NORM, &call->saved->x1);
-    if (!is_moe(call)) {
-        dense_replay(call, &normed);
-        return;
-    }
-    const struct moe_call moe = moe_call(call);
-    moe_replay(&moe, &normed, has_shared(call));
-    if (has_shared(call))
-        shared_replay(call, &normed);
-}
-
-static void renorm(void *context, struct buffer *ret)
-{
-    const struct layer_call *call = context;
-    *ret = layer_norm(call, ROLE_POST_NORM, &call->saved->x1);
-}
-
-static void experts_backward(const struct layer_call *call, struct buffer *gradient)
-{
-    struct work *w = call->state->work;
-    const struct moe_call moe = moe_call(call);
-    struct buffer normed = { 0 }, d_normed = { 0 };
-    struct layer_call copy = *call;
-
-    if (has_shared(call))
-        shared_backward(call, gradient, &normed, &d_normed);
-    moe_backward(&moe, gradient, &normed, &d_normed, renorm, &copy);
-    layer_norm_backward(call, ROLE_POST_NORM, &d_normed, &call->saved->x1, gradient);
-    work_give(w, &d_normed);
-    work_give(w, &call->saved->x1);
+    ffn_of(call)->replay(call, &normed);
 }
 
 void layer_backward(const struct layer_call *call, struct buffer *gradient)
 {
-    if (is_moe(call))
-        experts_backward(call, gradient);
-    else
-        dense_backward(call, gradient);
-    attention_backward(call, gradient);
+    ffn_of(call)->backward(call, gradient);
+    mixer_of(call)->backward(call, gradient);
 }

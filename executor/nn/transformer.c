@@ -17,7 +17,7 @@ int transformer_open(struct transformer *t, struct state *state)
         return diag_error(w->errors, (struct pos){ 0 }, "no memory left for the layers' lists");
     t->layers = model->layers;
     for (int i = 0; i < t->layers; i++)
-        if (model->layer_ffn[i] == FFN_MOE && moe_saved_open(&t->saved[i].moe, w) != 0)
+        if (layer_saved_open(&t->saved[i], w, i) != 0)
             return -1;
     return 0;
 }
@@ -25,7 +25,7 @@ int transformer_open(struct transformer *t, struct state *state)
 void transformer_close(struct transformer *t)
 {
     for (int i = 0; i < t->layers; i++)
-        moe_saved_close(&t->saved[i].moe);
+        layer_saved_close(&t->saved[i], &t->state->work->plan->model, i);
     free(t->saved);
     memset(t, 0, sizeof *t);
 }
