@@ -36,11 +36,6 @@ static bool has_mixer(const struct model *model, enum mixer mixer)
     return false;
 }
 
-static bool has_linear_attention(const struct model *model)
-{
-    return has_mixer(model, MIXER_GDN);
-}
-
 static bool has_lightning(const struct model *model)
 {
     return has_mixer(model, MIXER_LIGHTNING);
@@ -100,12 +95,6 @@ static bool has_expert_latent(const struct model *model)
     return model->moe.latent > 0;
 }
 
-static bool has_stacked_experts(const struct model *model)
-{
-    const struct model_family *family = model_family_find(model->architecture);
-    return family && family->stacked_experts && model->moe.experts > 0;
-}
-
 static bool trains_more_than_text(const struct model *model)
 {
     return (model->mtp_layers > 0 && model->mtp_trained) ||
@@ -146,7 +135,6 @@ static const struct key_capability own_keys[BACKEND_COUNT] = {
 };
 
 static const struct model_limit host_limits[] = {
-    { "linear attention (gated delta net)", has_linear_attention },
     { "linear attention (lightning)", has_lightning },
     { "Mamba-2", has_mamba },
     { "attention through latents (MLA)", has_latents },
@@ -158,7 +146,7 @@ static const struct model_limit host_limits[] = {
     { "a sigmoid router", has_sigmoid_router },
     { "MLPs without a gate", has_ungated_mlp },
     { "experts at a latent width", has_expert_latent },
-    { "experts stored as one tensor", has_stacked_experts },
+    { "experts stored as one tensor with its inputs first", model_experts_in_out },
     { "training of MTP or vision parts", trains_more_than_text },
 };
 

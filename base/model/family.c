@@ -163,3 +163,16 @@ const struct model_family *model_family_find(const char *architecture)
     }
     return NULL;
 }
+
+bool model_experts_in_out(const struct model *model)
+{
+    const struct model_family *family = model_family_find(model->architecture);
+    return family && family->stacked_experts && family->names && family->names->experts_in_out &&
+           model->moe.experts > 0;
+}
+
+bool model_delta_joint(const struct model *model)
+{
+    const struct model_family *family = model_family_find(model->architecture);
+    return family && family->names && family->names->delta_joint;
+}

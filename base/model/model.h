@@ -138,6 +138,12 @@ extern const size_t model_family_count;
 /* The row of an architecture, or NULL. */
 const struct model_family *model_family_find(const char *architecture);
 
+/* Whether checkpoints of the model keep all experts of a layer in one tensor, [in, out] each. */
+bool model_experts_in_out(const struct model *model);
+/* Whether their delta nets have one input matrix in which each key head has its query, key, values
+ * and gates side by side, and another of its b and a; else a matrix for each, whole. */
+bool model_delta_joint(const struct model *model);
+
 /* NAME, FILE (native YAML or config.json) or DIR holding config.json. */
 int model_load(const char *name_or_path, struct model *ret, struct diag_list *reterr);
 

@@ -59,12 +59,26 @@ struct gradient_copies {
     struct dump *dump;
 };
 
+/* Of experts that a checkpoint keeps in one tensor, the copies follow each other there. */
+static float *place_of(struct dump *dump, const struct whole_copy *copy)
+{
+    const struct tensor *facts = &copy->tensor->facts;
+    uint64_t shape[TENSOR_MAX_AXES + 1] = { facts->copies };
+    bool stacked = facts->copies > 1 && !strstr(facts->name, "{e}");
+
+    if (stacked && copy->index > 0) {
+        struct dump_tensor *tensor = &dump->tensors[dump->count - 1];
+        return tensor->values + (uint64_t)copy->index * copy->tensor->elements;
+    }
+    memcpy(shape + stacked, facts->shape, (size_t)facts->axes * sizeof *shape);
+    return add_tensor(dump, copy->name, facts->axes + stacked, shape);
+}
+
 static int keep_copy(void *context, const struct whole_copy *copy)
 {
     const struct gradient_copies *to = context;
     enum dtype dtype = to->work->plan->choices.primitives.grad_dtype;
-    float *values =
-        add_tensor(to->dump, copy->name, copy->tensor->facts.axes, copy->tensor->facts.shape);
+    float *values = place_of(to->dump, copy);
 
     if (!values)
         return no_memory(to->work);

@@ -50,6 +50,51 @@ static void expect_stacked(struct check *check, const struct tensor *tensor)
     expect(check, tensor->name, tensor->axes + 1, shape);
 }
 
+/* Other checkpoints of the same model have a tensor an expert and matrix: what the stacked name
+ * holds is then gate_proj and up_proj, or down_proj alone. How many there are, and the name of one;
+ * 0 for a tensor that is not stacked. */
+static int separate_names(const struct tensor *tensor)
+{
+    size_t length = strlen(tensor->name);
+    bool pair = length > 12 && !strcmp(tensor->name + length - 12, "gate_up_proj");
+    return !is_stacked(tensor) ? 0 : pair ? 2 : 1;
+}
+
+static void separate_name(const struct tensor *tensor, int expert, int matrix, char *ret,
+                          size_t size)
+{
+    static const char *const matrices[] = { "gate", "up", "down" };
+    int last = separate_names(tensor) == 2 ? matrix : 2;
+    const char *end = strrchr(tensor->name, '.');
+    (void)snprintf(ret, size, "%.*s.%d.%s_proj.weight", (int)(end - tensor->name), tensor->name,
+                   expert, matrices[last]);
+}
+
+/* Whether a checkpoint has this stacked tensor expert by expert. */
+static bool is_separated(const struct safetensors *checkpoint, const struct tensor *tensor)
+{
+    char name[128];
+
+    if (!is_stacked(tensor) || safetensors_find(checkpoint, tensor->name))
+        return false;
+    separate_name(tensor, 0, 0, name, sizeof name);
+    return safetensors_find(checkpoint, name) != NULL;
+}
+
+static void expect_separated(struct check *check, const struct tensor *tensor)
+{
+    int matrices = separate_names(tensor);
+    uint64_t shape[TENSOR_MAX_AXES];
+    char name[128];
+
+    memcpy(shape, tensor->shape, sizeof shape);
+    shape[0] /= (uint64_t)matrices;
+    for (int i = 0; i < (int)tensor->copies * matrices; i++) {
+        separate_name(tensor, i / matrices, i % matrices, name, sizeof name);
+        expect(check, name, tensor->axes, shape);
+    }
+}
+
 static int visit_tensor(const struct tensor *tensor, void *context)
 {
     struct check *check = context;
@@ -57,6 +102,10 @@ static int visit_tensor(const struct tensor *tensor, void *context)
     bool run = tensor->unit != UNIT_MTP && tensor->unit != UNIT_VISION;
     char name[128];
 
+    if (run && is_separated(check->checkpoint, tensor)) {
+        expect_separated(check, tensor);
+        return 0;
+    }
     if (run && is_stacked(tensor)) {
         expect_stacked(check, tensor);
         return 0;
@@ -104,21 +153,48 @@ int weights_open(const char *path, const struct model *model, struct safetensors
     return -1;
 }
 
+static int read_named(const struct safetensors *checkpoint, const char *name, uint64_t first,
+                      uint64_t count, float *ret, struct diag_list *reterr)
+{
+    const struct tensor_range stored = { .tensor = safetensors_find(checkpoint, name),
+                                         .first = first,
+                                         .count = count };
+    if (!stored.tensor)
+        return diag_error(reterr, nowhere, "the checkpoint has no tensor '%s'", name);
+    return safetensors_read(checkpoint, stored, TENSOR_TYPE_F32, ret, reterr);
+}
+
+static int read_separated(const struct safetensors *checkpoint, const struct state_range *range,
+                          float *ret, struct diag_list *reterr)
+{
+    const struct state_tensor *tensor = range->tensor;
+    uint64_t each = tensor->elements / (uint64_t)separate_names(&tensor->facts), done = 0;
+    char name[128];
+
+    while (done < range->count) {
+        uint64_t at = range->from + done, left = range->count - done, rest = each - at % each;
+        uint64_t count = left < rest ? left : rest;
+        separate_name(&tensor->facts, tensor->first_copy + range->copy, (int)(at / each), name,
+                      sizeof name);
+        if (read_named(checkpoint, name, at % each, count, ret + done, reterr) != 0)
+            return -1;
+        done += count;
+    }
+    return 0;
+}
+
 static int read_range(void *context, const struct state_range *range, float *ret,
                       struct diag_list *reterr)
 {
     const struct safetensors *const *checkpoint = context;
     const struct state_tensor *tensor = range->tensor;
-    struct tensor_range stored = { .first = range->from, .count = range->count };
     char name[128];
 
+    if (is_separated(*checkpoint, &tensor->facts))
+        return read_separated(*checkpoint, range, ret, reterr);
     state_tensor_name(tensor, range->copy, name, sizeof name);
-    stored.tensor = safetensors_find(*checkpoint, name);
-    if (!stored.tensor)
-        return diag_error(reterr, nowhere, "the checkpoint has no tensor '%s'", name);
-    if (is_stacked(&tensor->facts))
-        stored.first += (uint64_t)(tensor->first_copy + range->copy) * tensor->elements;
-    return safetensors_read(*checkpoint, stored, TENSOR_TYPE_F32, ret, reterr);
+    return read_named(*checkpoint, name, state_tensor_before(tensor, range->copy) + range->from,
+                      range->count, ret, reterr);
 }
 
 int weights_load(struct trainer *t, const struct safetensors *checkpoint)

@@ -1,6 +1,7 @@
 /* weights.h - the model's weights from and to safetensors under their Hugging Face names, whatever
  * the layout. Knows which tensors a checkpoint must hold; where values lie is the state's matter.
- * A tensor of all experts of a layer has the experts as its first axis. */
+ * A tensor of all experts of a layer has the experts as its first axis; a checkpoint that has one
+ * for each expert and matrix instead is read as well. */
 #ifndef RANKFIT_EXECUTOR_RUNTIME_WEIGHTS_H
 #define RANKFIT_EXECUTOR_RUNTIME_WEIGHTS_H
 

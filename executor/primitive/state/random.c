@@ -51,7 +51,8 @@ int state_random_read(void *context, const struct state_range *range, float *ret
     (void)reterr;
     state_tensor_name(range->tensor, range->copy, name, sizeof name);
     uint64_t key = state_random_key(*seed, name);
+    uint64_t first = state_tensor_before(range->tensor, range->copy) + range->from;
     for (uint64_t i = 0; i < range->count; i++)
-        ret[i] = state_first_value(range->tensor, key, range->from + i);
+        ret[i] = state_first_value(range->tensor, key, first + i);
     return 0;
 }

@@ -94,7 +94,8 @@ static void draw_copy(struct work *w, const struct state_part *part,
     state_tensor_name(tensor, copy, name, sizeof name);
     WORK_OP(w, draw_normal, (int64_t)(to - from),
             element_at(part->master.data, place + from - part->slice_first, sizeof(float)),
-            state_random_key(seed, name), from, state_random_deviation);
+            state_random_key(seed, name), state_tensor_before(tensor, copy) + from,
+            state_random_deviation);
 }
 
 /* Values of one copy, those of the part's slice, into master; by way of a host buffer of

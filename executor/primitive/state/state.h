@@ -37,6 +37,16 @@ enum role {
     ROLE_Q_NORM,
     ROLE_K_NORM,
     ROLE_O,
+    ROLE_DELTA_IN, /* queries, keys and values, or these and gates; gates, b and a directly behind
+                    */
+    ROLE_DELTA_Z,
+    ROLE_DELTA_B, /* b, or b and a */
+    ROLE_DELTA_A,
+    ROLE_DELTA_OUT,
+    ROLE_DELTA_CONV,
+    ROLE_DELTA_NORM,
+    ROLE_DELTA_LOG, /* of the decay's rate */
+    ROLE_DELTA_STEP,
     ROLE_POST_NORM,
     ROLE_ROUTER,
     ROLE_GATE,
@@ -46,7 +56,7 @@ enum role {
     ROLE_SHARED_UP, /* likewise */
     ROLE_SHARED_DOWN,
     ROLE_SHARED_SCALAR,
-    ROLE_EXPERT_GATE,
+    ROLE_EXPERT_GATE, /* or gate and up of each expert as one matrix */
     ROLE_EXPERT_UP,
     ROLE_EXPERT_DOWN,
     ROLE_COUNT
@@ -196,6 +206,9 @@ int state_random_read(void *context, const struct state_range *range, float *ret
                       struct diag_list *reterr);
 /* The name of a copy: "{e}" replaced by the expert's index. */
 void state_tensor_name(const struct state_tensor *tensor, int copy, char *ret, size_t size);
+/* Elements of the named tensor before those of a copy: none, or where the checkpoint keeps all
+ * experts in one tensor those of the experts before. */
+uint64_t state_tensor_before(const struct state_tensor *tensor, int copy);
 /* Norms and biases, whose weights do not decay. */
 bool state_tensor_is_norm(const struct state_tensor *tensor);
 /* First value of an element of a tensor with that key. */

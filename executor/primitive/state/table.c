@@ -6,41 +6,57 @@
 
 enum { PADDING_ELEMENTS = 64 };
 
+/* A tensor by its name in checkpoints, and its values in a run without a checkpoint. START_ONE of a
+ * norm means that it multiplies by 1: norms that are centred at zero begin at zero. */
 struct role_row {
     const char *suffix; /* of the tensor's name */
     enum role role;
+    enum start start;
 };
 
 static const struct role_row role_rows[] = {
-    { "embed_tokens.weight", ROLE_EMBEDDING },
-    { "lm_head.weight", ROLE_HEAD },
-    { "input_layernorm.weight", ROLE_INPUT_NORM },
-    { "self_attn.q_proj.weight", ROLE_Q },
-    { "self_attn.k_proj.weight", ROLE_K },
-    { "self_attn.v_proj.weight", ROLE_V },
-    { "self_attn.q_proj.bias", ROLE_Q_BIAS },
-    { "self_attn.k_proj.bias", ROLE_K_BIAS },
-    { "self_attn.v_proj.bias", ROLE_V_BIAS },
-    { "self_attn.q_norm.weight", ROLE_Q_NORM },
-    { "self_attn.k_norm.weight", ROLE_K_NORM },
-    { "self_attn.o_proj.weight", ROLE_O },
-    { "post_attention_layernorm.weight", ROLE_POST_NORM },
-    { "mlp.gate.weight", ROLE_ROUTER },
-    { "mlp.gate_proj.weight", ROLE_GATE },
-    { "mlp.up_proj.weight", ROLE_UP },
-    { "mlp.down_proj.weight", ROLE_DOWN },
-    { "mlp.shared_expert.gate_proj.weight", ROLE_SHARED_GATE },
-    { "mlp.shared_expert.up_proj.weight", ROLE_SHARED_UP },
-    { "mlp.shared_expert.down_proj.weight", ROLE_SHARED_DOWN },
-    { "mlp.shared_expert_gate.weight", ROLE_SHARED_SCALAR },
-    { "mlp.experts.{e}.gate_proj.weight", ROLE_EXPERT_GATE },
-    { "mlp.experts.{e}.up_proj.weight", ROLE_EXPERT_UP },
-    { "mlp.experts.{e}.down_proj.weight", ROLE_EXPERT_DOWN },
-    { "block_sparse_moe.gate.weight", ROLE_ROUTER },
-    { "block_sparse_moe.experts.{e}.w1.weight", ROLE_EXPERT_GATE },
-    { "block_sparse_moe.experts.{e}.w3.weight", ROLE_EXPERT_UP },
-    { "block_sparse_moe.experts.{e}.w2.weight", ROLE_EXPERT_DOWN },
-    { "norm.weight", ROLE_FINAL_NORM }, /* last: many names end so */
+    { "embed_tokens.weight", ROLE_EMBEDDING, START_DRAWN },
+    { "lm_head.weight", ROLE_HEAD, START_DRAWN },
+    { "input_layernorm.weight", ROLE_INPUT_NORM, START_ONE },
+    { "self_attn.q_proj.weight", ROLE_Q, START_DRAWN },
+    { "self_attn.k_proj.weight", ROLE_K, START_DRAWN },
+    { "self_attn.v_proj.weight", ROLE_V, START_DRAWN },
+    { "self_attn.q_proj.bias", ROLE_Q_BIAS, START_DRAWN },
+    { "self_attn.k_proj.bias", ROLE_K_BIAS, START_DRAWN },
+    { "self_attn.v_proj.bias", ROLE_V_BIAS, START_DRAWN },
+    { "self_attn.q_norm.weight", ROLE_Q_NORM, START_ONE },
+    { "self_attn.k_norm.weight", ROLE_K_NORM, START_ONE },
+    { "self_attn.o_proj.weight", ROLE_O, START_DRAWN },
+    { "linear_attn.in_proj_qkv.weight", ROLE_DELTA_IN, START_DRAWN },
+    { "linear_attn.in_proj_z.weight", ROLE_DELTA_Z, START_DRAWN },
+    { "linear_attn.in_proj_b.weight", ROLE_DELTA_B, START_DRAWN },
+    { "linear_attn.in_proj_a.weight", ROLE_DELTA_A, START_DRAWN },
+    { "linear_attn.in_proj_qkvz.weight", ROLE_DELTA_IN, START_DRAWN },
+    { "linear_attn.in_proj_ba.weight", ROLE_DELTA_B, START_DRAWN },
+    { "linear_attn.out_proj.weight", ROLE_DELTA_OUT, START_DRAWN },
+    { "linear_attn.conv1d.weight", ROLE_DELTA_CONV, START_DRAWN },
+    { "linear_attn.norm.weight", ROLE_DELTA_NORM, START_ONE },
+    { "linear_attn.A_log", ROLE_DELTA_LOG, START_ZERO },
+    { "linear_attn.dt_bias", ROLE_DELTA_STEP, START_ONE },
+    { "post_attention_layernorm.weight", ROLE_POST_NORM, START_ONE },
+    { "mlp.gate.weight", ROLE_ROUTER, START_DRAWN },
+    { "mlp.gate_proj.weight", ROLE_GATE, START_DRAWN },
+    { "mlp.up_proj.weight", ROLE_UP, START_DRAWN },
+    { "mlp.down_proj.weight", ROLE_DOWN, START_DRAWN },
+    { "mlp.shared_expert.gate_proj.weight", ROLE_SHARED_GATE, START_DRAWN },
+    { "mlp.shared_expert.up_proj.weight", ROLE_SHARED_UP, START_DRAWN },
+    { "mlp.shared_expert.down_proj.weight", ROLE_SHARED_DOWN, START_DRAWN },
+    { "mlp.shared_expert_gate.weight", ROLE_SHARED_SCALAR, START_DRAWN },
+    { "mlp.experts.{e}.gate_proj.weight", ROLE_EXPERT_GATE, START_DRAWN },
+    { "mlp.experts.{e}.up_proj.weight", ROLE_EXPERT_UP, START_DRAWN },
+    { "mlp.experts.{e}.down_proj.weight", ROLE_EXPERT_DOWN, START_DRAWN },
+    { "mlp.experts.gate_up_proj", ROLE_EXPERT_GATE, START_DRAWN },
+    { "mlp.experts.down_proj", ROLE_EXPERT_DOWN, START_DRAWN },
+    { "block_sparse_moe.gate.weight", ROLE_ROUTER, START_DRAWN },
+    { "block_sparse_moe.experts.{e}.w1.weight", ROLE_EXPERT_GATE, START_DRAWN },
+    { "block_sparse_moe.experts.{e}.w3.weight", ROLE_EXPERT_UP, START_DRAWN },
+    { "block_sparse_moe.experts.{e}.w2.weight", ROLE_EXPERT_DOWN, START_DRAWN },
+    { "norm.weight", ROLE_FINAL_NORM, START_ONE }, /* last: many names end so */
 };
 
 static bool ends_with(const char *name, const char *suffix)
@@ -51,12 +67,13 @@ static bool ends_with(const char *name, const char *suffix)
     return length == tail || name[length - tail - 1] == '.';
 }
 
-static enum role role_of(const struct tensor *tensor)
+/* NULL for a name that this executor does not know. */
+static const struct role_row *row_of(const struct tensor *tensor)
 {
     for (size_t i = 0; i < sizeof role_rows / sizeof *role_rows; i++)
         if (ends_with(tensor->name, role_rows[i].suffix))
-            return role_rows[i].role;
-    return ROLE_COUNT;
+            return &role_rows[i];
+    return NULL;
 }
 
 bool state_tensor_is_norm(const struct state_tensor *tensor)
@@ -64,16 +81,12 @@ bool state_tensor_is_norm(const struct state_tensor *tensor)
     return tensor->facts.component == COMPONENT_NORMS || tensor->facts.axes == 1;
 }
 
-static bool is_bias(const struct state_tensor *tensor)
+/* The gated norm of a delta net multiplies by its weights as they are in every model. */
+static enum start start_of(const struct role_row *row, const struct model *model)
 {
-    return tensor->role >= ROLE_Q_BIAS && tensor->role <= ROLE_V_BIAS;
-}
-
-static enum start start_of(const struct state_tensor *tensor, const struct model *model)
-{
-    if (!state_tensor_is_norm(tensor) || is_bias(tensor))
-        return START_DRAWN;
-    return model->norm_zero_centred ? START_ZERO : START_ONE;
+    bool centred =
+        model->norm_zero_centred && row->role != ROLE_DELTA_NORM && row->role != ROLE_DELTA_STEP;
+    return row->start == START_ONE && centred ? START_ZERO : row->start;
 }
 
 static int unit_index(const struct state *state, int unit)
@@ -97,15 +110,17 @@ static int add_tensor(const struct tensor *facts, void *context)
 {
     struct state *state = context;
     struct work *w = state->work;
-    struct state_tensor tensor = { .role = role_of(facts), .mesh = facts->mesh, .facts = *facts };
+    const struct role_row *row = row_of(facts);
+    struct state_tensor tensor = { .mesh = facts->mesh, .facts = *facts };
 
     if (facts->unit == UNIT_MTP || facts->unit == UNIT_VISION)
         return 0;
     struct state_unit *unit = &state->units[unit_index(state, facts->unit)];
-    if (tensor.role == ROLE_COUNT || unit->tensor_count == UNIT_MAX_TENSORS)
+    if (!row || unit->tensor_count == UNIT_MAX_TENSORS)
         return diag_error(w->errors, (struct pos){ 0 }, "tensor %s has no place in this executor",
                           facts->name);
-    tensor.start = start_of(&tensor, &w->plan->model);
+    tensor.role = row->role;
+    tensor.start = start_of(row, &w->plan->model);
     tensor.elements = facts->params / facts->copies;
     tensor.copies = 1;
     if (facts->mesh == MESH_EXPERT) {
@@ -116,10 +131,13 @@ static int add_tensor(const struct tensor *facts, void *context)
     return 0;
 }
 
-/* An expert's gate and up are one matrix; the next expert's follows at `stride`. */
-static uint64_t expert_stride(const struct state_tensor *tensor)
+/* From one expert's copy to the next one's: an expert's gate and up are one matrix, whether the
+ * checkpoint has them as one tensor or as two. */
+static uint64_t expert_stride(const struct state_unit *unit, int i)
 {
-    return tensor->role == ROLE_EXPERT_DOWN ? tensor->elements : 2 * tensor->elements;
+    const struct state_tensor *tensor = &unit->tensors[i];
+    bool up_behind = i + 1 < unit->tensor_count && tensor[1].role == ROLE_EXPERT_UP;
+    return up_behind || tensor->role == ROLE_EXPERT_UP ? 2 * tensor->elements : tensor->elements;
 }
 
 static void place_tensors(struct state_unit *unit)
@@ -127,7 +145,7 @@ static void place_tensors(struct state_unit *unit)
     for (int i = 0; i < unit->tensor_count; i++) {
         struct state_tensor *tensor = &unit->tensors[i];
         struct state_part *part = &unit->parts[tensor->mesh];
-        tensor->stride = tensor->mesh == MESH_EXPERT ? expert_stride(tensor) : tensor->elements;
+        tensor->stride = tensor->mesh == MESH_EXPERT ? expert_stride(unit, i) : tensor->elements;
         if (tensor->role == ROLE_EXPERT_UP)
             tensor->offset = unit->tensors[i - 1].offset + tensor->elements;
         else
@@ -177,4 +195,10 @@ void state_tensor_name(const struct state_tensor *tensor, int copy, char *ret, s
                        mark + 3);
     else
         (void)snprintf(ret, size, "%s", name);
+}
+
+uint64_t state_tensor_before(const struct state_tensor *tensor, int copy)
+{
+    bool stacked = tensor->mesh == MESH_EXPERT && !strstr(tensor->facts.name, "{e}");
+    return stacked ? (uint64_t)(tensor->first_copy + copy) * tensor->elements : 0;
 }
