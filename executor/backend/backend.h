@@ -9,12 +9,11 @@
 
 #include "base/diag.h"
 #include "base/layout/primitives.h"
+#include "executor/backend/delta.h"
 #include "executor/memory/arena.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-typedef uint16_t bf16; /* the one typedef: a scalar that the language lacks */
 
 enum stream { STREAM_COMPUTE, STREAM_COMMUNICATION, STREAM_COUNT };
 
@@ -312,6 +311,24 @@ struct backend_ops {
      * states that take a host long to draw. */
     int (*draw_normal)(struct backend *b, enum stream s, int64_t count, float *to, uint64_t key,
                        uint64_t first, double deviation, struct diag_list *reterr);
+
+    /* The gated delta net; delta.h has the contract. */
+    uint64_t (*delta_workspace_bytes)(const struct backend *b, const struct delta_rule *d,
+                                      bool backward);
+    int (*delta_input)(struct backend *b, enum stream s, const struct delta_input *d,
+                       struct diag_list *reterr);
+    int (*delta_input_backward)(struct backend *b, enum stream s,
+                                const struct delta_input_gradient *d, struct diag_list *reterr);
+    int (*delta_halo_sum)(struct backend *b, enum stream s, const struct delta_halo_sum *d,
+                          struct diag_list *reterr);
+    int (*delta_rule)(struct backend *b, enum stream s, const struct delta_rule *d,
+                      struct diag_list *reterr);
+    int (*delta_rule_backward)(struct backend *b, enum stream s,
+                               const struct delta_rule_gradient *d, struct diag_list *reterr);
+    int (*gated_norm)(struct backend *b, enum stream s, const struct gated_norm *g,
+                      struct diag_list *reterr);
+    int (*gated_norm_backward)(struct backend *b, enum stream s,
+                               const struct gated_norm_gradient *g, struct diag_list *reterr);
 
     /* zero, which may be done beside what the stream is given next: it is there for what comes
      * behind await_aside. Both or neither. */

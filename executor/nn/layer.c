@@ -94,6 +94,7 @@ struct buffer layer_project_out_input(const struct layer_call *call, enum role r
 
 static const struct mixer_ops *const mixers[MIXER_COUNT] = {
     [MIXER_GQA] = &attention_ops,
+    [MIXER_GDN] = &delta_ops,
 };
 static const struct ffn_ops *const ffns[FFN_COUNT] = {
     [FFN_DENSE] = &dense_ops,

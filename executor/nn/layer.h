@@ -52,8 +52,8 @@ struct ffn_ops {
     void (*backward)(const struct layer_call *call, struct buffer *gradient);
 };
 
-extern const struct mixer_ops attention_ops;        /* attention.c */
-extern const struct ffn_ops dense_ops, experts_ops; /* mlp.c, experts.c */
+extern const struct mixer_ops attention_ops, delta_ops; /* attention.c, delta_net.c */
+extern const struct ffn_ops dense_ops, experts_ops;     /* mlp.c, experts.c */
 
 /* Opens and closes what a layer's kinds save. -1 with a diagnostic. */
 int layer_saved_open(struct layer_saved *saved, const struct work *work, int layer);

@@ -141,6 +141,14 @@ static const struct backend_ops host_ops = {
     .strip_gradient = host_strip_gradient,
     .copy_rows = host_copy_rows,
     .rows_to_bf16 = host_rows_to_bf16,
+    .delta_workspace_bytes = host_delta_workspace_bytes,
+    .delta_input = host_delta_input,
+    .delta_input_backward = host_delta_input_backward,
+    .delta_halo_sum = host_delta_halo_sum,
+    .delta_rule = host_delta_rule,
+    .delta_rule_backward = host_delta_rule_backward,
+    .gated_norm = host_gated_norm,
+    .gated_norm_backward = host_gated_norm_backward,
 };
 
 struct backend *backend_host_open(struct diag_list *reterr)

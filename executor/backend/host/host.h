@@ -51,6 +51,16 @@ HOST_OP(add_bias, int64_t rows, int64_t width, const bf16 *bias, bf16 *y, int64_
 HOST_OP(add_bias_backward, int64_t rows, int64_t width, const bf16 *dy, int64_t stride,
         void *d_bias, enum dtype grad_type);
 
+uint64_t host_delta_workspace_bytes(const struct backend *b, const struct delta_rule *d,
+                                    bool backward);
+HOST_OP(delta_input, const struct delta_input *d);
+HOST_OP(delta_input_backward, const struct delta_input_gradient *d);
+HOST_OP(delta_halo_sum, const struct delta_halo_sum *d);
+HOST_OP(delta_rule, const struct delta_rule *d);
+HOST_OP(delta_rule_backward, const struct delta_rule_gradient *d);
+HOST_OP(gated_norm, const struct gated_norm *g);
+HOST_OP(gated_norm_backward, const struct gated_norm_gradient *d);
+
 HOST_OP(swiglu, int64_t rows, int64_t width, const bf16 *h, const float *row_weight, bf16 *a);
 HOST_OP(swiglu_backward, int64_t rows, int64_t width, const bf16 *da, const float *row_weight,
         bf16 *h, float *d_row_weight);

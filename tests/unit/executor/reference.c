@@ -1,5 +1,7 @@
 #include "tests/unit/executor/reference.h"
 
+#include "tests/unit/executor/delta_reference.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +20,8 @@ struct pass {
     double x[MAX_TOKENS][MAX_WIDTH];
 };
 
-static const double *weight(struct reference *r, const char *format, int layer, int expert)
+/* NULL: there is none of that name. */
+static const double *find(struct reference *r, const char *format, int layer, int expert)
 {
     char name[128], layer_text[16], expert_text[16], *at;
     const char *from = format;
@@ -38,8 +41,15 @@ static const double *weight(struct reference *r, const char *format, int layer, 
     for (int i = 0; i < r->count; i++)
         if (strcmp(r->tensors[i].name, name) == 0)
             return r->tensors[i].values;
-    fail_msg("no tensor %s", name);
     return NULL;
+}
+
+static const double *weight(struct reference *r, const char *format, int layer, int expert)
+{
+    const double *ret = find(r, format, layer, expert);
+    if (!ret)
+        fail_msg("no tensor %s", format);
+    return ret;
 }
 
 /* y = W x, W [out, in] */
@@ -180,6 +190,121 @@ static void attention(struct pass *p)
     }
 }
 
+/* One layer's gated delta net. Rows of a token: queries, keys, values of all heads; gates z. */
+struct delta {
+    double qkv[MAX_TOKENS][MAX_WIDTH], z[MAX_TOKENS][MAX_WIDTH];
+    double mixed[MAX_TOKENS][MAX_WIDTH]; /* qkv before the convolution */
+    double decay[MAX_TOKENS][MAX_WIDTH], beta[MAX_TOKENS][MAX_WIDTH], o[MAX_TOKENS][MAX_WIDTH];
+};
+
+/* One head of a joint matrix has its query, key, values and gates side by side. */
+static void split_joint(const struct gdn *g, const double *qkvz, const double *ba, double *mixed,
+                        double *z, double *b, double *a)
+{
+    int each = g->value_heads / g->key_heads, key = g->key_dim, values = each * g->value_dim;
+    int keys = g->key_heads * key;
+    for (int h = 0; h < g->key_heads; h++) {
+        const double *at = qkvz + (ptrdiff_t)h * 2 * (key + values);
+        memcpy(mixed + h * key, at, (size_t)key * sizeof *at);
+        memcpy(mixed + keys + h * key, at + key, (size_t)key * sizeof *at);
+        memcpy(mixed + 2 * keys + h * values, at + 2 * key, (size_t)values * sizeof *at);
+        memcpy(z + h * values, at + 2 * key + values, (size_t)values * sizeof *at);
+        memcpy(b + h * each, ba + h * 2 * each, (size_t)each * sizeof *at);
+        memcpy(a + h * each, ba + h * 2 * each + each, (size_t)each * sizeof *at);
+    }
+}
+
+static void project_delta(struct pass *p, struct delta *d, int t)
+{
+    const struct model *m = &p->r->plan->model;
+    const struct gdn *g = &m->gdn;
+    int values = g->value_heads * g->value_dim, channels = 2 * g->key_heads * g->key_dim + values;
+    double n[MAX_WIDTH] = { 0 }, a[MAX_WIDTH], b[MAX_WIDTH], qkvz[2 * MAX_WIDTH], ba[MAX_WIDTH];
+    static const char joint[] = "model.layers.#.linear_attn.in_proj_qkvz.weight";
+
+    norm(p->r, weight(p->r, "model.layers.#.input_layernorm.weight", p->layer, 0), m->hidden,
+         p->x[t], n);
+    if (find(p->r, joint, p->layer, 0)) {
+        multiply(weight(p->r, joint, p->layer, 0), channels + values, m->hidden, n, qkvz);
+        multiply(weight(p->r, "model.layers.#.linear_attn.in_proj_ba.weight", p->layer, 0),
+                 2 * g->value_heads, m->hidden, n, ba);
+        split_joint(g, qkvz, ba, d->mixed[t], d->z[t], b, a);
+    } else {
+        multiply(weight(p->r, "model.layers.#.linear_attn.in_proj_qkv.weight", p->layer, 0),
+                 channels, m->hidden, n, d->mixed[t]);
+        multiply(weight(p->r, "model.layers.#.linear_attn.in_proj_z.weight", p->layer, 0), values,
+                 m->hidden, n, d->z[t]);
+        multiply(weight(p->r, "model.layers.#.linear_attn.in_proj_b.weight", p->layer, 0),
+                 g->value_heads, m->hidden, n, b);
+        multiply(weight(p->r, "model.layers.#.linear_attn.in_proj_a.weight", p->layer, 0),
+                 g->value_heads, m->hidden, n, a);
+    }
+    for (int h = 0; h < g->value_heads; h++) {
+        d->decay[t][h] = delta_reference_decay(
+            a[h], weight(p->r, "model.layers.#.linear_attn.A_log", p->layer, 0)[h],
+            weight(p->r, "model.layers.#.linear_attn.dt_bias", p->layer, 0)[h]);
+        d->beta[t][h] = sigmoid(b[h]);
+    }
+    for (int c = 0; c < channels; c++)
+        d->qkv[t][c] = delta_reference_convolve(
+            &d->mixed[0][c], MAX_WIDTH, t, g->conv_width,
+            weight(p->r, "model.layers.#.linear_attn.conv1d.weight", p->layer, 0) +
+                (ptrdiff_t)c * g->conv_width,
+            NULL);
+    for (int h = 0; h < 2 * g->key_heads; h++)
+        delta_reference_unit(d->qkv[t] + (ptrdiff_t)h * g->key_dim, g->key_dim);
+}
+
+static void delta_head(const struct gdn *g, struct delta *d, int tokens, int head)
+{
+    static double q[MAX_TOKENS * MAX_WIDTH], k[MAX_TOKENS * MAX_WIDTH], v[MAX_TOKENS * MAX_WIDTH];
+    static double o[MAX_TOKENS * MAX_WIDTH];
+    double state[MAX_WIDTH * MAX_WIDTH] = { 0 }, decay[MAX_TOKENS], beta[MAX_TOKENS];
+    int keys = g->key_heads * g->key_dim, at = head / (g->value_heads / g->key_heads) * g->key_dim;
+    const struct delta_sequence s = { tokens, g->key_dim, g->value_dim, q,     k,
+                                      v,      decay,      beta,         state, o };
+
+    for (int t = 0; t < tokens; t++) {
+        memcpy(q + (ptrdiff_t)t * g->key_dim, d->qkv[t] + at, (size_t)g->key_dim * sizeof *q);
+        memcpy(k + (ptrdiff_t)t * g->key_dim, d->qkv[t] + keys + at,
+               (size_t)g->key_dim * sizeof *q);
+        memcpy(v + (ptrdiff_t)t * g->value_dim,
+               d->qkv[t] + 2 * keys + (ptrdiff_t)head * g->value_dim,
+               (size_t)g->value_dim * sizeof *q);
+        decay[t] = d->decay[t][head];
+        beta[t] = d->beta[t][head];
+    }
+    delta_reference_rule(&s);
+    for (int t = 0; t < tokens; t++)
+        memcpy(d->o[t] + (ptrdiff_t)head * g->value_dim, o + (ptrdiff_t)t * g->value_dim,
+               (size_t)g->value_dim * sizeof *o);
+}
+
+static void delta_net(struct pass *p)
+{
+    static struct delta d;
+    const struct model *m = &p->r->plan->model;
+    const struct gdn *g = &m->gdn;
+    int tokens = (int)p->r->plan->seq_tokens, width = g->value_heads * g->value_dim;
+    double on[MAX_WIDTH] = { 0 }, y[MAX_WIDTH];
+
+    for (int t = 0; t < tokens; t++)
+        project_delta(p, &d, t);
+    for (int h = 0; h < g->value_heads; h++)
+        delta_head(g, &d, tokens, h);
+    for (int t = 0; t < tokens; t++) {
+        for (int h = 0; h < g->value_heads; h++)
+            delta_reference_gated_norm(
+                d.o[t] + (ptrdiff_t)h * g->value_dim, d.z[t] + (ptrdiff_t)h * g->value_dim,
+                weight(p->r, "model.layers.#.linear_attn.norm.weight", p->layer, 0), g->value_dim,
+                m->norm_eps, on + (ptrdiff_t)h * g->value_dim);
+        multiply(weight(p->r, "model.layers.#.linear_attn.out_proj.weight", p->layer, 0), m->hidden,
+                 width, on, y);
+        for (int i = 0; i < m->hidden; i++)
+            p->x[t][i] += y[i];
+    }
+}
+
 /* x += scale * down(silu(gate n) * up n) */
 static void add_mlp(const double *gate, const double *up, const double *down, int width, int hidden,
                     const double *n, double scale, double *x)
@@ -208,6 +333,25 @@ static void shared_expert(struct pass *p, const double *n, double *x)
             m->moe.shared_width, m->hidden, n, sigmoid(gate), x);
 }
 
+/* Each expert's matrices apart, or those of all in one tensor. */
+static void add_expert(struct pass *p, int e, const double *n, double scale, double *x)
+{
+    struct reference *r = p->r;
+    const struct model *m = &r->plan->model;
+    ptrdiff_t size = (ptrdiff_t)m->moe.width * m->hidden;
+    const double *pairs = find(r, "model.layers.#.mlp.experts.gate_up_proj", p->layer, 0);
+
+    if (pairs)
+        add_mlp(pairs + 2 * e * size, pairs + (2 * e + 1) * size,
+                weight(r, "model.layers.#.mlp.experts.down_proj", p->layer, 0) + e * size,
+                m->moe.width, m->hidden, n, scale, x);
+    else
+        add_mlp(weight(r, "model.layers.#.mlp.experts.@.gate_proj.weight", p->layer, e),
+                weight(r, "model.layers.#.mlp.experts.@.up_proj.weight", p->layer, e),
+                weight(r, "model.layers.#.mlp.experts.@.down_proj.weight", p->layer, e),
+                m->moe.width, m->hidden, n, scale, x);
+}
+
 static void experts(struct pass *p, const double *n, uint64_t token, double *x)
 {
     struct reference *r = p->r;
@@ -225,13 +369,8 @@ static void experts(struct pass *p, const double *n, uint64_t token, double *x)
     else
         for (int e = 0; e < m->moe.experts; e++)
             chosen += exp(probs[e]);
-    for (int j = 0; j < m->moe.top_k; j++) {
-        int e = choices[j];
-        add_mlp(weight(r, "model.layers.#.mlp.experts.@.gate_proj.weight", p->layer, e),
-                weight(r, "model.layers.#.mlp.experts.@.up_proj.weight", p->layer, e),
-                weight(r, "model.layers.#.mlp.experts.@.down_proj.weight", p->layer, e),
-                m->moe.width, m->hidden, n, exp(probs[e]) / chosen, x);
-    }
+    for (int j = 0; j < m->moe.top_k; j++)
+        add_expert(p, choices[j], n, exp(probs[choices[j]]) / chosen, x);
     if (m->moe.shared_width > 0)
         shared_expert(p, n, x);
 }
@@ -281,7 +420,10 @@ static double sequence_loss(struct reference *r, int sequence)
         memcpy(p.x[t], weight(r, "model.embed_tokens.weight", 0, 0) + (ptrdiff_t)ids[t] * hidden,
                (size_t)hidden * sizeof(double));
     for (p.layer = 0; p.layer < m->layers; p.layer++) {
-        attention(&p);
+        if (m->layer_mixer[p.layer] == MIXER_GDN)
+            delta_net(&p);
+        else
+            attention(&p);
         feed_forward(&p, sequence);
     }
     for (int t = 0; t < tokens; t++)

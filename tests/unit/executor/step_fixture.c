@@ -59,6 +59,24 @@ void step_featured_model(struct model *ret, bool moe)
     ret->gqa.window_tokens = 7;
 }
 
+void step_hybrid_model(struct model *ret, enum hybrid kind)
+{
+    static const char *const architectures[] = { "Qwen3_5MoeForCausalLM", "Qwen3NextForCausalLM",
+                                                 "Qwen3_5ForCausalLM" };
+    if (kind == HYBRID_QWEN3_5_DENSE)
+        step_dense_model(ret);
+    else
+        step_moe_model(ret);
+    (void)snprintf(ret->architecture, sizeof ret->architecture, "%s", architectures[kind]);
+    ret->tied = kind == HYBRID_QWEN3_5_DENSE;
+    ret->norm_zero_centred = ret->gqa.output_gate = ret->gqa.qk_norm = true;
+    ret->gqa.rotary_fraction = 0.5;
+    ret->gdn = (struct gdn){
+        .key_heads = 2, .value_heads = 4, .key_dim = 8, .value_dim = 6, .conv_width = 4
+    };
+    ret->layer_mixer[0] = MIXER_GDN;
+}
+
 static int at_least_one(int value)
 {
     return value > 0 ? value : 1;

@@ -16,6 +16,10 @@ void step_dense_model(struct model *ret);
  * the first or the MLP of the second. */
 void step_featured_model(struct model *ret, bool moe);
 
+/* A delta net and a layer of gated attention, as the published hybrids name and store them. */
+enum hybrid { HYBRID_QWEN3_5_MOE, HYBRID_QWEN3_NEXT, HYBRID_QWEN3_5_DENSE };
+void step_hybrid_model(struct model *ret, enum hybrid kind);
+
 /* Degrees of a plan; zeros mean 1. */
 struct step_layout {
     int fsdp, d_rep, ep, e_fsdp, e_rep;

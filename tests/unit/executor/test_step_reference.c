@@ -24,10 +24,13 @@ static double to_bf16(double value)
     return ldexp(rint(ldexp(fraction, 8)), exponent - 8);
 }
 
-/* Matrices and biases are drawn, norms multiply by 1. */
+/* Matrices and biases are drawn, norms multiply by 1; decays begin at a rate of 1 and a step of 1.
+ */
 static double first_value(const struct reference *r, const struct dump_tensor *tensor, uint64_t key,
                           uint64_t element)
 {
+    if (strstr(tensor->name, "linear_attn") && tensor->axes == 1)
+        return strstr(tensor->name, "A_log") ? 0 : 1;
     if (tensor->axes == 1 && !strstr(tensor->name, ".bias"))
         return r->plan->model.norm_zero_centred ? 0 : 1;
     return to_bf16((double)state_random_normal(key, element));
@@ -210,6 +213,18 @@ static void test_features(void **state)
     compare_step(&all, "balanced", 0.03);
 }
 
+/* A delta net and gated attention, over experts stored as one tensor and a gated shared one
+ * (Qwen3.5), over each expert's own tensors (Qwen3-Next, whose matrices are joint), over an MLP. */
+static void test_hybrids(void **state)
+{
+    (void)state;
+    struct model model;
+    for (int kind = 0; kind < 3; kind++) {
+        step_hybrid_model(&model, (enum hybrid)kind);
+        compare_step(&model, "balanced", 0.03);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +233,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_moe_plain_weights),
         cmocka_unit_test(test_dense_head_norms),
         cmocka_unit_test(test_features),
+        cmocka_unit_test(test_hybrids),
     };
     return step_main(argc, argv, "step_reference", tests, sizeof tests / sizeof *tests);
 }
