@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Produces the stored reference of tests/data/reference/ with transformers on PyTorch.
 
-Two tiny models (Qwen3-MoE, Qwen3 dense): random bf16 weights, token ids, and from an fp32 run on them the
-logits, the loss, the router's choices, every gradient, and 20 losses of training. Beside each gradient
-and the logits stands the RMS error of PyTorch's own bf16 run on the same weights (router choices of the
-fp32 run forced on it), which tests use as the yardstick for bf16 arithmetic.
+Tiny models (Qwen3-MoE, Qwen3 dense; the delta-net hybrids Qwen3.5-MoE, Qwen3.5 dense, Qwen3-Next): random
+bf16 weights, token ids, and from an fp32 run on them the logits, the loss, the router's choices, every
+gradient, and 20 losses of training. With each gradient and the logits comes the RMS error of PyTorch's own
+bf16 runs on the same weights (router choices of the fp32 run forced on them), which tests use as the
+yardstick for bf16 arithmetic. It is taken over several batches, since an error that a dozen elements have in
+one is mostly chance.
 
-    python3 tests/reference/make_reference.py OUT_DIRECTORY
+    python3 tests/reference/make_reference.py OUT_DIRECTORY [NAME...]
 
 Needs torch, transformers (5.x) and safetensors; nothing of it is needed to build or test rankfit.
 """
@@ -18,9 +20,11 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import (
+    Qwen3_5ForCausalLM, Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3Config,
+    Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, Qwen3NextConfig, Qwen3NextForCausalLM)
 
-SEQUENCES, TOKENS, STEPS = 2, 64, 20
+SEQUENCES, STEPS, YARDSTICK_BATCHES = 2, 20, 8
 # The executor's own constants (executor/primitive/optimizer).
 RATE, BETAS, EPSILON, DECAY, CLIP = 3e-4, (0.9, 0.95), 1e-8, 0.1, 1.0
 
@@ -30,6 +34,18 @@ COMMON = dict(
     tie_word_embeddings=False, use_sliding_window=False, attention_bias=False, hidden_act="silu",
 )
 ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+# Hybrids: longer than a chunk of the delta rule (64) and not a multiple of it.
+HYBRID = dict(
+    vocab_size=128, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+    head_dim=16, max_position_embeddings=512, rms_norm_eps=1e-6, tie_word_embeddings=False,
+    attention_bias=False, hidden_act="silu", linear_conv_kernel_dim=4, linear_key_head_dim=8,
+    linear_value_head_dim=12, linear_num_key_heads=2, linear_num_value_heads=4,
+    layer_types=["linear_attention", "linear_attention", "full_attention"],
+)
+HYBRID_ROPE = {**ROPE, "partial_rotary_factor": 0.5}
+EXPERTS = dict(
+    moe_intermediate_size=16, shared_expert_intermediate_size=24, num_experts=8, num_experts_per_tok=2,
+    norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[])
 
 
 def configurations():
@@ -38,7 +54,18 @@ def configurations():
         num_experts_per_tok=2, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
         output_router_logits=False)
     dense = Qwen3Config(**COMMON, rope_parameters=ROPE, intermediate_size=96)
-    return {"qwen3-moe": (moe, Qwen3MoeForCausalLM), "qwen3-dense": (dense, Qwen3ForCausalLM)}
+    routed = {k: EXPERTS[k] for k in EXPERTS if k.endswith("size") or k.startswith("num_experts")}
+    mrope = {**HYBRID_ROPE, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
+    hybrid_moe = Qwen3_5MoeTextConfig(**HYBRID, **routed, rope_parameters=mrope)
+    hybrid_dense = Qwen3_5TextConfig(**HYBRID, intermediate_size=48, rope_parameters=mrope)
+    following = Qwen3NextConfig(**HYBRID, **EXPERTS, intermediate_size=48, rope_parameters=HYBRID_ROPE)
+    return {
+        "qwen3-moe": (moe, Qwen3MoeForCausalLM, 64),
+        "qwen3-dense": (dense, Qwen3ForCausalLM, 64),
+        "qwen3.5-moe": (hybrid_moe, Qwen3_5MoeForCausalLM, 80),
+        "qwen3.5-dense": (hybrid_dense, Qwen3_5ForCausalLM, 80),
+        "qwen3-next": (following, Qwen3NextForCausalLM, 80),
+    }
 
 
 def plain_config(config):
@@ -46,15 +73,16 @@ def plain_config(config):
     known = config.to_dict()
     if "num_local_experts" in known:
         known.setdefault("num_experts", known["num_local_experts"])
-    wanted = ["model_type", "rope_parameters", "torch_dtype", *COMMON, "intermediate_size",
-              "moe_intermediate_size", "num_experts", "num_experts_per_tok", "norm_topk_prob",
-              "decoder_sparse_step", "mlp_only_layers"]
+    wanted = ["model_type", "rope_parameters", "torch_dtype", *COMMON, *HYBRID, "intermediate_size", *EXPERTS]
     out = {key: known[key] for key in wanted if key in known}
     return {"architectures": [config.architectures[0]], **out}
 
 
-def per_expert(tensors):
-    """Published names: one gate, up and down projection an expert, whatever the library fuses."""
+def per_expert(tensors, stacked):
+    """Published names: one gate, up and down projection an expert unless `stacked`, whatever the library
+    fuses."""
+    if stacked:
+        return {name: value.clone() for name, value in tensors.items()}
     out = {}
     for name, value in tensors.items():
         if name.endswith("experts.gate_up_proj"):
@@ -70,13 +98,27 @@ def per_expert(tensors):
     return out
 
 
+def value_of(name, noise, centred):
+    if name.endswith("A_log"):
+        return 0.7 * noise
+    if name.endswith("dt_bias"):  # decays that remember some tens of tokens
+        return -3 + noise
+    if name.endswith("conv1d.weight"):
+        return 0.4 * noise
+    if name.endswith("norm.weight"):
+        at_zero = centred and not name.endswith("linear_attn.norm.weight")
+        return (0 if at_zero else 1) + 0.1 * noise
+    return 0.08 * noise
+
+
 def randomise(model, seed):
     """Weights that bf16 holds exactly, norms away from one so that they matter."""
     generator = torch.Generator().manual_seed(seed)
+    centred = hasattr(model.config, "linear_num_key_heads")
     with torch.no_grad():
         for name, weight in model.named_parameters():
             noise = torch.randn(weight.shape, generator=generator)
-            value = 1 + 0.1 * noise if name.endswith("norm.weight") else 0.08 * noise
+            value = value_of(name, noise, centred)
             weight.copy_(value.to(torch.bfloat16).float())
 
 
@@ -86,7 +128,7 @@ class Routing:
     def __init__(self, model, forced=None):
         self.choices, self.forced = [], forced
         for module in model.modules():
-            if type(module).__name__ == "Qwen3MoeTopKRouter":
+            if type(module).__name__.endswith("TopKRouter"):
                 module.register_forward_hook(self.hook)
 
     def hook(self, module, _inputs, outputs):
@@ -107,7 +149,7 @@ def loss_of(model, tokens):
     return loss, logits
 
 
-def one_step(make, config, weights, tokens, dtype, forced):
+def one_step(make, config, weights, tokens, dtype, forced, stacked):
     model = make(config)
     model.load_state_dict(weights)
     model = model.to(dtype)
@@ -115,7 +157,7 @@ def one_step(make, config, weights, tokens, dtype, forced):
     loss, logits = loss_of(model, tokens)
     loss.backward()
     gradients = {n: p.grad.float() for n, p in model.named_parameters()}
-    return loss.item(), logits.detach().float(), per_expert(gradients), routing.choices
+    return loss.item(), logits.detach().float(), per_expert(gradients, stacked), routing.choices
 
 
 def trajectory(make, config, weights, steps):
@@ -142,7 +184,22 @@ def rms(value):
     return value.double().pow(2).mean().sqrt().item()
 
 
-def produce(name, config, make, out):
+def yardsticks(make, config, weights, ids, stacked):
+    """RMS error of bf16 runs relative to the RMS of what they miss, over some batches."""
+    squares = {}
+    for tokens in ids[:YARDSTICK_BATCHES]:
+        _, logits, gradients, choices = one_step(make, config, weights, tokens, torch.float32, None, stacked)
+        _, logits16, gradients16, _ = one_step(
+            make, config, weights, tokens, torch.bfloat16, choices or None, stacked)
+        for name, want in {"logits": logits, **gradients}.items():
+            got = logits16 if name == "logits" else gradients16[name]
+            error = rms(got - want) / rms(want) if rms(want) else 0
+            squares.setdefault(name, []).append(error ** 2)
+    return {name: (sum(values) / len(values)) ** 0.5 for name, values in squares.items()}
+
+
+def produce(name, config, make, length, out):
+    stacked = name.startswith("qwen3.5")
     config._attn_implementation = "eager"
     config.architectures = [make.__name__]
     torch.manual_seed(0)
@@ -151,15 +208,15 @@ def produce(name, config, make, out):
     weights = {n: w.clone() for n, w in model.state_dict().items()}
     generator = torch.Generator().manual_seed(11)
     # A skewed vocabulary, so that there is something to learn.
-    ids = (torch.rand(STEPS, SEQUENCES, TOKENS + 1, generator=generator) ** 3 * 256).long()
+    ids = (torch.rand(STEPS, SEQUENCES, length + 1, generator=generator) ** 3 * config.vocab_size).long()
 
-    loss, logits, gradients, choices = one_step(make, config, weights, ids[0], torch.float32, None)
-    _, logits16, gradients16, _ = one_step(make, config, weights, ids[0], torch.bfloat16, choices or None)
+    loss, logits, gradients, choices = one_step(make, config, weights, ids[0], torch.float32, None, stacked)
+    errors = yardsticks(make, config, weights, ids, stacked)
 
     directory = out / name
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(plain_config(config), indent=2) + "\n")
-    save_file({n: w.to(torch.bfloat16).contiguous() for n, w in per_expert(weights).items()},
+    save_file({n: w.to(torch.bfloat16).contiguous() for n, w in per_expert(weights, stacked).items()},
               directory / "model.safetensors")
     expected = {f"gradient.{n}": g.contiguous() for n, g in gradients.items()}
     expected["logits"] = logits.contiguous()
@@ -169,11 +226,11 @@ def produce(name, config, make, out):
     ids.to(torch.int32).numpy().astype("<u4").tofile(directory / "tokens.u32")
     facts = {
         "torch": torch.__version__, "transformers": transformers.__version__,
-        "sequences": SEQUENCES, "tokens": TOKENS, "steps": STEPS,
+        "sequences": SEQUENCES, "tokens": length, "steps": STEPS,
         "optimizer": {"rate": RATE, "betas": BETAS, "epsilon": EPSILON, "decay": DECAY, "clip": CLIP},
         "loss": loss, "losses": trajectory(make, config, weights, ids),
-        "bf16_rms_error": {"logits": rms(logits16 - logits),
-                           **{f"gradient.{n}": rms(gradients16[n] - g) for n, g in gradients.items()}},
+        "bf16_rms_error": {"logits": errors["logits"] * rms(logits),
+                           **{f"gradient.{n}": errors[n] * rms(g) for n, g in gradients.items()}},
     }
     (directory / "facts.json").write_text(json.dumps(facts, indent=1) + "\n")
     print(name, "loss", loss, "losses", facts["losses"][0], "->", facts["losses"][-1],
@@ -181,12 +238,13 @@ def produce(name, config, make, out):
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit("usage: make_reference.py OUT_DIRECTORY")
+    if len(sys.argv) < 2:
+        sys.exit("usage: make_reference.py OUT_DIRECTORY [NAME...]")
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
-    for name, (config, make) in configurations().items():
-        produce(name, config, make, pathlib.Path(sys.argv[1]))
+    for name, (config, make, length) in configurations().items():
+        if name in sys.argv[2:] or len(sys.argv) == 2:
+            produce(name, config, make, length, pathlib.Path(sys.argv[1]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-/* The executor against transformers (tests/reference/make_reference.py): two small models from
+/* The executor against transformers (tests/reference/make_reference.py): small models from
  * safetensors under their Hugging Face names, on as many ranks as there are. Logits, loss and every
  * gradient with the router's choices replayed; how often the router itself would have chosen
  * otherwise; twenty losses of training with its own choices.
@@ -24,8 +24,7 @@
 
 #include <cmocka.h>
 
-enum { SEQUENCES = 2, TOKENS = 64, STEPS = 20 };
-static const size_t step_tokens = (size_t)SEQUENCES * TOKENS; /* stored */
+enum { SEQUENCES = 2, STEPS = 20 };
 
 /* What is stored of one model. */
 struct stored {
@@ -34,9 +33,16 @@ struct stored {
     struct model model;
     struct safetensors *weights, *expected;
     json_t *facts;
-    uint32_t *tokens; /* [STEPS, sequences of a step, TOKENS + 1] */
+    size_t length;    /* tokens of a sequence */
+    uint32_t *tokens; /* [STEPS, sequences of a step, length + 1] */
     struct data data;
 };
+
+/* Tokens of a stored step. */
+static size_t step_tokens(const struct stored *s)
+{
+    return SEQUENCES * s->length;
+}
 
 static void fail_with(const struct diag_list *errors)
 {
@@ -54,7 +60,7 @@ static const char *path_of(const struct stored *s, const char *file)
 /* Where a step has more sequences than are stored they are repeated: the mean is the same. */
 static void read_tokens(struct stored *s, int sequences)
 {
-    const size_t length = TOKENS + 1;
+    const size_t length = s->length + 1;
     FILE *file = fopen(path_of(s, "tokens.u32"), "rb");
 
     free(s->tokens);
@@ -92,6 +98,8 @@ static void open_stored(struct stored *s, const char *name)
         fail_with(&errors);
     s->facts = json_load_file(path_of(s, "facts.json"), 0, NULL);
     assert_non_null(s->facts);
+    s->length = (size_t)json_integer_value(json_object_get(s->facts, "tokens"));
+    assert_true(s->length > 0);
 }
 
 static void close_stored(struct stored *s)
@@ -212,7 +220,7 @@ static void read_choices(const struct stored *s, const struct plan *plan, struct
     assert_int_equal(replay_blank(plan, ret, &errors), 0);
     for (int layer = 0; layer < plan->model.layers; layer++) {
         char name[32];
-        size_t step = step_tokens * (size_t)plan->model.moe.top_k;
+        size_t step = step_tokens(s) * (size_t)plan->model.moe.top_k;
         (void)snprintf(name, sizeof name, "choices.%d", layer);
         const struct stored_tensor *tensor = safetensors_find(s->expected, name);
         if (!tensor) {
@@ -233,10 +241,10 @@ static float *logits_of(const struct stored *s, const struct dump_tensor *hidden
 {
     const uint64_t width = (uint64_t)s->model.hidden, vocab = (uint64_t)s->model.vocab;
     float *head = read_tensor(s->weights, "lm_head.weight", vocab * width);
-    float *ret = calloc(step_tokens * vocab, sizeof *ret);
+    float *ret = calloc(step_tokens(s) * vocab, sizeof *ret);
 
     assert_non_null(ret);
-    for (uint64_t t = 0; t < step_tokens; t++)
+    for (uint64_t t = 0; t < step_tokens(s); t++)
         for (uint64_t v = 0; v < vocab; v++) {
             double sum = 0;
             for (uint64_t i = 0; i < width; i++)
@@ -250,7 +258,7 @@ static float *logits_of(const struct stored *s, const struct dump_tensor *hidden
 static double check_logits(const struct stored *s, const struct outcome *outcome)
 {
     const struct dump_tensor *hidden = dump_find(&outcome->dump, dump_hidden_name);
-    const uint64_t count = (uint64_t)SEQUENCES * TOKENS * (uint64_t)s->model.vocab;
+    const uint64_t count = step_tokens(s) * (uint64_t)s->model.vocab;
     float *want = read_tensor(s->expected, "logits", count);
 
     if (!hidden) {
@@ -306,7 +314,7 @@ static void print_choices(const struct stored *s, const struct replay *stored,
     }
     for (int layer = 0; layer < s->model.layers; layer++) {
         const int32_t *wanted = stored->book.layers[layer], *chosen = own->book.layers[layer];
-        for (size_t i = 0; wanted && chosen && i < step_tokens * k; i++) {
+        for (size_t i = 0; wanted && chosen && i < step_tokens(s) * k; i++) {
             bool there = false;
             for (size_t j = i / k * k; j < i / k * k + k; j++)
                 there = there || chosen[j] == wanted[i];
@@ -331,9 +339,9 @@ static void check_loss(const struct stored *s, int step, double got, double want
 static void make_plan(struct plan *ret, const struct stored *s, const struct step_layout *layout)
 {
     step_plan(ret, &s->model, layout, "natural");
-    ret->seq_tokens = TOKENS;
+    ret->seq_tokens = s->length;
     ret->dispatch_bound_rows =
-        (uint64_t)(ret->global_batch * TOKENS) * (uint64_t)s->model.moe.top_k;
+        (uint64_t)ret->global_batch * s->length * (uint64_t)s->model.moe.top_k;
 }
 
 static void replayed(const struct stored *s, const struct plan *plan, struct replay *choices)
@@ -406,7 +414,8 @@ static void run_cases(const char *name)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct replay choices = { 0 };
         if (cases[i].world != step_fabric->world ||
-            (stored.model.moe.experts == 0 && cases[i].layout.ep > 1))
+            (stored.model.moe.experts == 0 && cases[i].layout.ep > 1) ||
+            (stored.model.gdn.value_heads > 0 && cases[i].layout.cp > 1))
             continue;
         make_plan(plan, &stored, &cases[i].layout);
         read_tokens(&stored, (int)plan->global_batch);
@@ -430,11 +439,20 @@ static void test_dense(void **state)
     run_cases("qwen3-dense");
 }
 
+static void test_hybrids(void **state)
+{
+    (void)state;
+    run_cases("qwen3.5-moe");
+    run_cases("qwen3.5-dense");
+    run_cases("qwen3-next");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_moe),
         cmocka_unit_test(test_dense),
+        cmocka_unit_test(test_hybrids),
     };
     return step_main(argc, argv, "transformers", tests, sizeof tests / sizeof *tests);
 }
