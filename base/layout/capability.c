@@ -36,6 +36,11 @@ static bool has_mixer(const struct model *model, enum mixer mixer)
     return false;
 }
 
+static bool has_delta_net(const struct model *model)
+{
+    return has_mixer(model, MIXER_GDN);
+}
+
 static bool has_lightning(const struct model *model)
 {
     return has_mixer(model, MIXER_LIGHTNING);
@@ -134,7 +139,9 @@ static const struct key_capability own_keys[BACKEND_COUNT] = {
     [BACKEND_CUDA] = { "exchange", { "sm", "copy" } },
 };
 
-static const struct model_limit host_limits[] = {
+/* The first is of GPUs alone. */
+static const struct model_limit limits[] = {
+    { "linear attention (gated delta net)", has_delta_net },
     { "linear attention (lightning)", has_lightning },
     { "Mamba-2", has_mamba },
     { "attention through latents (MLA)", has_latents },
@@ -150,12 +157,13 @@ static const struct model_limit host_limits[] = {
     { "training of MTP or vision parts", trains_more_than_text },
 };
 
+enum { LIMIT_COUNT = sizeof limits / sizeof *limits };
+
 /* Both backends fill one table of operations, and the step is the same. */
 static const struct backend_capability backends[BACKEND_COUNT] = {
-    [BACKEND_HOST] = { true, host_keys, sizeof host_keys / sizeof *host_keys, host_limits,
-                       sizeof host_limits / sizeof *host_limits },
-    [BACKEND_CUDA] = { true, host_keys, sizeof host_keys / sizeof *host_keys, host_limits,
-                       sizeof host_limits / sizeof *host_limits },
+    [BACKEND_HOST] = { true, host_keys, sizeof host_keys / sizeof *host_keys, limits + 1,
+                       LIMIT_COUNT - 1 },
+    [BACKEND_CUDA] = { true, host_keys, sizeof host_keys / sizeof *host_keys, limits, LIMIT_COUNT },
 };
 
 static int check_key(enum backend backend, const struct key_capability *row,

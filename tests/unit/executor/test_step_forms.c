@@ -150,6 +150,36 @@ static void test_recompute(void **state)
     compare_recompute(&model, false);
 }
 
+/* A delta net and then attention: which of them recomputes is not to be seen either; only attention
+ * has what keep_attention keeps. */
+static void test_hybrid_recompute(void **state)
+{
+#define LAST LOSS_LINEAR_CE, DTYPE_FP32, DTYPE_FP32, 0
+    static const struct form others[] = {
+        { "none", RECOMPUTE_NONE, RECOMPUTE_ALL_LAYERS, 0, LAST },
+        { "first layer", RECOMPUTE_FULL, 1, 0, LAST },
+        { "all but attention", RECOMPUTE_FULL, RECOMPUTE_ALL_LAYERS, 1, LAST },
+    };
+#undef LAST
+    const struct step_layout layout = shared(SHARDING_FSDP, true);
+    struct step_run all, other;
+    uint64_t saved = 0;
+    struct model model;
+
+    (void)state;
+    step_hybrid_model(&model, HYBRID_QWEN3_5_MOE);
+    run(&model, layout, &usual, step_fabric, &all);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        run(&model, layout, &others[i], step_fabric, &other);
+        saved = other.memory.item_max[ITEM_LAYER_SAVED];
+        if (step_fabric->rank == 0 && !same_bits(&other, &all))
+            fail_msg("recompute of %s differs", others[i].name);
+        dump_done(&other.dump);
+    }
+    assert_int_equal(saved, attention_bytes(&model));
+    dump_done(&all.dump);
+}
+
 static void compare_forms(const struct model *model, const struct form *others, int count,
                           double tolerance)
 {
@@ -228,6 +258,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recompute),
+        cmocka_unit_test(test_hybrid_recompute),
         cmocka_unit_test(test_losses),
         cmocka_unit_test(test_narrow_gradients),
     };

@@ -126,7 +126,8 @@ static void run_cases(const struct model *model)
     struct fabric *alone = step_alone(step_fabric);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (cases[i].world == step_fabric->world &&
-            (model->moe.experts > 0 || cases[i].layout.ep == 1))
+            (model->moe.experts > 0 || cases[i].layout.ep == 1) &&
+            (model->gdn.value_heads == 0 || cases[i].layout.cp == 1))
             run_case(&cases[i], model, alone);
     step_alone_close(alone);
 }
@@ -156,12 +157,24 @@ static void test_featured(void **state)
     run_cases(&model);
 }
 
+/* Delta nets and gated attention, experts in one tensor and one by one. */
+static void test_hybrids(void **state)
+{
+    (void)state;
+    struct model model;
+    step_hybrid_model(&model, HYBRID_QWEN3_5_MOE);
+    run_cases(&model);
+    step_hybrid_model(&model, HYBRID_QWEN3_NEXT);
+    run_cases(&model);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_moe),
         cmocka_unit_test(test_dense_tied),
         cmocka_unit_test(test_featured),
+        cmocka_unit_test(test_hybrids),
     };
     return step_main(argc, argv, "step_layouts", tests, sizeof tests / sizeof *tests);
 }

@@ -87,7 +87,8 @@ static const struct {
     { 4, { .fsdp = 2, .d_rep = 2, .ep = 2, .e_rep = 2, .sharding = SHARDING_FSDP } },
 };
 
-static void load_and_save(const struct plan *plan, const char *name)
+/* path: of the checkpoint to load. */
+static void load_and_save(const struct plan *plan, const char *name, const char *path)
 {
     struct diag_list errors = { 0 };
     const struct data data = { .seed = 1, .vocab = plan->model.vocab };
@@ -97,7 +98,7 @@ static void load_and_save(const struct plan *plan, const char *name)
 
     assert_non_null(backend);
     if (trainer_open(&trainer, plan, step_fabric, backend, &data, 3, &errors) != 0 ||
-        weights_open(reference_path(name, ""), &plan->model, &weights, &errors) != 0 ||
+        weights_open(path, &plan->model, &weights, &errors) != 0 ||
         weights_load(&trainer, weights) != 0 || weights_save(&trainer, temporary_path()) != 0)
         fail_with(&errors);
     safetensors_close(weights);
@@ -111,7 +112,7 @@ static void load_and_save(const struct plan *plan, const char *name)
 
 static void test_saved_as_loaded(void **state)
 {
-    static const char *const names[] = { "qwen3-moe", "qwen3-dense" };
+    static const char *const names[] = { "qwen3-moe", "qwen3-dense", "qwen3.5-moe", "qwen3-next" };
     struct plan *plan = calloc(1, sizeof *plan);
     struct model *model = calloc(1, sizeof *model);
     struct diag_list errors = { 0 };
@@ -125,9 +126,99 @@ static void test_saved_as_loaded(void **state)
                 (model->moe.experts == 0 && cases[i].layout.ep > 1))
                 continue;
             step_plan(plan, model, &cases[i].layout, "natural");
-            load_and_save(plan, names[n]);
+            char path[1024];
+            (void)snprintf(path, sizeof path, "%s", reference_path(names[n], ""));
+            load_and_save(plan, names[n], path);
         }
     }
+    free(model);
+    free(plan);
+}
+
+/* A stacked tensor as one tensor for each expert and matrix. */
+struct separated {
+    struct tensor_description tensors[512];
+    char names[512][96];
+    const char *values[512];
+    uint64_t shapes[512][2], bytes[512];
+    size_t count;
+};
+
+static void separate(struct separated *to, const struct stored_tensor *t, const char *values)
+{
+    static const char *const matrices[] = { "gate", "up", "down" };
+    const char *end = strstr(t->name, "gate_up_proj") ? strstr(t->name, "gate_up_proj")
+                                                      : strstr(t->name, "down_proj");
+    int each = strstr(t->name, "gate_up_proj") ? 2 : 1;
+    for (int i = 0; i < (int)t->shape[0] * each; i++) {
+        size_t n = to->count++;
+        assert_true(n < 512);
+        to->shapes[n][0] = t->shape[1] / (uint64_t)each;
+        to->shapes[n][1] = t->shape[2];
+        to->bytes[n] = to->shapes[n][0] * to->shapes[n][1] * sizeof(bf16);
+        to->values[n] = values + (uint64_t)i * to->bytes[n];
+        (void)snprintf(to->names[n], sizeof to->names[n], "%.*s%d.%s_proj.weight",
+                       (int)(end - t->name), t->name, i / each, matrices[each == 2 ? i % 2 : 2]);
+        to->tensors[n] =
+            (struct tensor_description){ to->names[n], TENSOR_TYPE_BF16, 2, to->shapes[n] };
+    }
+}
+
+/* The checkpoint of qwen3.5-moe with every expert's matrices apart. */
+static void write_separated(const char *path)
+{
+    struct diag_list errors = { 0 };
+    struct safetensors *file = open_file(reference_path("qwen3.5-moe", ""));
+    struct separated *all = calloc(1, sizeof *all);
+    struct safetensors_writer *writer;
+    void *kept[128];
+    size_t keeps = safetensors_count(file);
+
+    assert_true(all && keeps <= 128);
+    for (size_t i = 0; i < keeps; i++) {
+        const struct stored_tensor *t = safetensors_at(file, i);
+        kept[i] = bytes_of(file, t);
+        if (strstr(t->name, "mlp.experts.")) {
+            separate(all, t, kept[i]);
+            continue;
+        }
+        all->tensors[all->count] =
+            (struct tensor_description){ t->name, t->type, t->axes, t->shape };
+        all->bytes[all->count] = t->bytes;
+        all->values[all->count++] = kept[i];
+    }
+    const struct safetensors_contents contents = { .count = all->count, .tensors = all->tensors };
+    if (safetensors_create(path, &contents, &writer, &errors) != 0)
+        fail_with(&errors);
+    for (size_t i = 0; i < all->count; i++)
+        assert_int_equal(safetensors_append(writer, all->values[i], all->bytes[i], &errors), 0);
+    assert_int_equal(safetensors_commit(writer, &errors), 0);
+    for (size_t i = 0; i < keeps; i++)
+        free(kept[i]);
+    free(all);
+    safetensors_close(file);
+}
+
+/* Both namings of experts are the same weights; what is saved is stacked. */
+static void test_separated_experts(void **state)
+{
+    struct plan *plan = calloc(1, sizeof *plan);
+    struct model *model = calloc(1, sizeof *model);
+    struct diag_list errors = { 0 };
+    char path[64];
+
+    (void)state;
+    assert_true(plan && model);
+    (void)snprintf(path, sizeof path, "/tmp/rankfit-separated-%d.safetensors", (int)getpid());
+    write_separated(path);
+    assert_int_equal(model_load(reference_path("qwen3.5-moe", ""), model, &errors), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (cases[i].world != step_fabric->world)
+            continue;
+        step_plan(plan, model, &cases[i].layout, "natural");
+        load_and_save(plan, "qwen3.5-moe", path);
+    }
+    assert_int_equal(unlink(path), 0);
     free(model);
     free(plan);
 }
@@ -236,6 +327,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_saved_as_loaded),
+        cmocka_unit_test(test_separated_experts),
         cmocka_unit_test(test_every_fault_is_told),
         cmocka_unit_test(test_choices),
     };

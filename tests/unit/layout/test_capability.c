@@ -121,6 +121,11 @@ static void host_refuses_models_it_does_not_run(void **state)
     f.model.mtp_layers = 1; /* not trained, it is no obstacle; nor is what attention may have */
     assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), 0);
     f.model.layer_mixer[5] = MIXER_GDN;
+    assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), 0);
+    assert_int_equal(capability_check(BACKEND_CUDA, &f.model, &f.choices, &errors), -1);
+    assert_int_equal(errors.errors, 1);
+    f.model.layer_mixer[5] = MIXER_MAMBA;
+    memset(&errors, 0, sizeof errors);
     assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), -1);
     assert_int_equal(errors.errors, 1);
     f.model.mtp_trained = true;
