@@ -117,7 +117,7 @@ static const struct key_capability host_keys[] = {
     { "moe", { "plain", "chunked" } },
     { "moe_cap_tokens", { "0" } },
     { "context", { "none", "allgather_kv" } },
-    { "linear_context", { "none" } },
+    { "linear_context", { "none", "head_split", "state_pass" } },
     { "prefetch_units", { "0", "1", "2" } },
     { "comm_streams", { "1", "2" } },
     { "offload", { "none" } },

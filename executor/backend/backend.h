@@ -319,8 +319,12 @@ struct backend_ops {
                        struct diag_list *reterr);
     int (*delta_input_backward)(struct backend *b, enum stream s,
                                 const struct delta_input_gradient *d, struct diag_list *reterr);
-    int (*delta_halo_sum)(struct backend *b, enum stream s, const struct delta_halo_sum *d,
-                          struct diag_list *reterr);
+    int (*delta_tails)(struct backend *b, enum stream s, const struct delta_tails *d,
+                       struct diag_list *reterr);
+    int (*delta_tails_backward)(struct backend *b, enum stream s, const struct delta_tails *d,
+                                struct diag_list *reterr);
+    int (*delta_combine)(struct backend *b, enum stream s, const struct delta_combine *d,
+                         struct diag_list *reterr);
     int (*delta_rule)(struct backend *b, enum stream s, const struct delta_rule *d,
                       struct diag_list *reterr);
     int (*delta_rule_backward)(struct backend *b, enum stream s,

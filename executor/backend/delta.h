@@ -60,7 +60,7 @@ struct delta_input {
     int64_t p_stride;
     /* [runs, width - 1, channels]: the tokens before each run, as dense channels; NULL: zeros. */
     const bf16 *halo;
-    const bf16 *conv;            /* [channels, width], the last for the token itself */
+    const bf16 *conv[3]; /* of queries, keys, values: [channels, width], the last for the token */
     const bf16 *log_rate, *step; /* [value_heads] */
     bf16 *qkv;                   /* [rows, channels]: q, k, v; forward only */
     float *decay, *beta;         /* [rows, value_heads] */
@@ -72,18 +72,36 @@ struct delta_input_gradient {
     const float *d_decay, *d_beta;
     bf16 *d_p;     /* the columns of q, k, v, b and a are written, with the strides of p */
     float *d_halo; /* [runs, width - 1, channels], written; NULL where there is no halo */
-    void *d_conv, *d_log_rate, *d_step; /* added to, in grad_type */
+    void *d_conv[3], *d_log_rate, *d_step; /* added to, in grad_type */
     enum dtype grad_type;
 };
 
-/* The gradient of a halo comes home: d_p's last width - 1 rows of each run += d_halo. */
-struct delta_halo_sum {
+/* Ends of runs, [runs, width - 1, channels]: what the next run's halo is. Tails of p as dense
+ * channels; and the gradient of a halo that comes home: d_p's last rows of each run += d_tails.
+ * tokens is at least width - 1. */
+struct delta_tails {
     struct delta_heads heads;
     struct delta_columns columns;
     int runs, width;
     int64_t tokens, p_stride;
-    const float *d_halo;
+    const bf16 *p; /* forward */
+    bf16 *tails;
+    const float *d_tails; /* backward */
     bf16 *d_p;
+};
+
+/* Of sequences that are cut into `chunks` runs in a row: the state before each of this rank's runs,
+ * from what every run makes of zeros (ends) and of a state (transitions):
+ *   S_0 = 0, S_(j+1) = transition_j S_j + end_j.
+ * Backward: the gradient of the state behind each run, from that of the states before the runs
+ * (ends), G_(last) = 0, G_(j-1) = transition_j^T G_j + end_j. */
+struct delta_combine {
+    struct delta_heads heads;
+    int sequences, chunks;
+    int own, own_chunks[2];          /* runs of one sequence here, and which they are */
+    const float *ends, *transitions; /* [sequences, chunks, value_heads, key_dim, ...] */
+    float *states;                   /* [sequences, own, value_heads, key_dim, value_dim], out */
+    bool backward;
 };
 
 struct delta_rule {

@@ -15,7 +15,8 @@ static const float norm_epsilon = 1e-6F;
 struct piece {
     int64_t channel, column;
     int width;
-    bool normed; /* a query's or a key's */
+    int kind;      /* 0 a query's, 1 a key's, 2 a value's */
+    int64_t first; /* among the channels of its kind */
 };
 
 static int piece_count(const struct delta_heads *h)
@@ -26,17 +27,19 @@ static int piece_count(const struct delta_heads *h)
 static struct piece piece_of(const struct delta_heads *h, const struct delta_columns *c, int i)
 {
     int key_heads = h->key_heads, value = i - 2 * key_heads, each = h->value_heads / key_heads;
+    int64_t head = i % key_heads;
     if (value < 0)
         return (struct piece){ .channel = (int64_t)i * h->key_dim,
-                               .column = i < key_heads
-                                             ? c->q + i * c->key_step
-                                             : c->k + (int64_t)(i - key_heads) * c->key_step,
+                               .column = (i < key_heads ? c->q : c->k) + head * c->key_step,
                                .width = h->key_dim,
-                               .normed = true };
+                               .kind = i / key_heads,
+                               .first = head * h->key_dim };
     return (struct piece){
         .channel = (int64_t)2 * key_heads * h->key_dim + (int64_t)value * h->value_dim,
         .column = c->v + value / each * c->value_step + (int64_t)(value % each) * h->value_dim,
-        .width = h->value_dim
+        .width = h->value_dim,
+        .kind = 2,
+        .first = (int64_t)value * h->value_dim
     };
 }
 
@@ -76,6 +79,11 @@ static void add_tap(int count, const bf16 *x, const bf16 *conv, int width, int t
         pre[i] += bf16_to_float(x[i]) * bf16_to_float(conv[i * width + tap]);
 }
 
+static const bf16 *conv_of(const struct delta_input *d, const struct piece *p)
+{
+    return d->conv[p->kind] + p->first * d->width;
+}
+
 /* What SiLU is applied to. */
 static void convolve(const struct delta_input *d, const struct piece *p, int run, int64_t t,
                      float *pre)
@@ -84,7 +92,7 @@ static void convolve(const struct delta_input *d, const struct piece *p, int run
     for (int tap = 0; tap < d->width; tap++) {
         const bf16 *x = token_of(d, p, run, t - d->width + 1 + tap);
         if (x)
-            add_tap(p->width, x, d->conv + p->channel * d->width, d->width, tap, pre);
+            add_tap(p->width, x, conv_of(d, p), d->width, tap, pre);
     }
 }
 
@@ -110,7 +118,7 @@ static void input_row(const struct delta_input *d, const struct piece *p, int ru
 
     convolve(d, p, run, t, pre);
     silu(p->width, pre, act);
-    float scale = p->normed ? inverse_length(p->width, act) : 1;
+    float scale = (p->kind < 2) ? inverse_length(p->width, act) : 1;
     for (int i = 0; i < p->width; i++)
         to[i] = bf16_from_float(act[i] * scale);
 }
@@ -173,7 +181,7 @@ static void through_norm(const struct delta_input_gradient *d, const struct piec
 
     convolve(f, p, run, t, pre);
     silu(p->width, pre, act);
-    if (p->normed) {
+    if ((p->kind < 2)) {
         inverse = inverse_length(p->width, act);
         for (int i = 0; i < p->width; i++)
             along += bf16_to_float(dy[i]) * act[i];
@@ -213,7 +221,7 @@ static void leave(const struct delta_input_gradient *d, const struct piece *p, i
 static void spread_row(const struct delta_input *f, const struct piece *p, int run, int64_t t,
                        const float *d_pre, struct piece_sums *sums)
 {
-    const bf16 *conv = f->conv + p->channel * f->width;
+    const bf16 *conv = conv_of(f, p);
 
     for (int tap = 0; tap < f->width; tap++) {
         int64_t from = t - f->width + 1 + tap;
@@ -241,7 +249,7 @@ static void piece_backward(const struct delta_input_gradient *d, const struct pi
     for (t -= f->width - 1; t < f->tokens; t++)
         leave(d, p, run, t, sums.d_x[(t + f->width) % f->width]);
     for (int64_t i = 0; i < (int64_t)p->width * f->width; i++)
-        add_typed(d->d_conv, d->grad_type, p->channel * f->width + i, sums.d_conv[i]);
+        add_typed(d->d_conv[p->kind], d->grad_type, p->first * f->width + i, sums.d_conv[i]);
 }
 
 static void gates_backward(const struct delta_input_gradient *d, int head)
@@ -281,20 +289,47 @@ int host_delta_input_backward(struct backend *b, enum stream s,
     return 0;
 }
 
-int host_delta_halo_sum(struct backend *b, enum stream s, const struct delta_halo_sum *d,
-                        struct diag_list *reterr)
+/* One row of the tails of a run, piece by piece. */
+struct tail {
+    struct piece piece;
+    int64_t row, dense; /* elements before it in p and in the tails */
+};
+
+static int64_t tail_count(const struct delta_tails *d)
 {
-    int64_t channels = delta_channels(&d->heads), rows = d->width - 1;
+    return (int64_t)d->runs * (d->width - 1) * piece_count(&d->heads);
+}
+
+static struct tail tail_of(const struct delta_tails *d, int64_t i)
+{
+    int64_t pieces = piece_count(&d->heads), row = i / pieces, rows = d->width - 1;
+    struct tail ret = { .piece = piece_of(&d->heads, &d->columns, (int)(i % pieces)) };
+    int64_t at = (row / rows + 1) * d->tokens - rows + row % rows;
+    ret.row = at * d->p_stride + ret.piece.column;
+    ret.dense = row * delta_channels(&d->heads) + ret.piece.channel;
+    return ret;
+}
+
+int host_delta_tails(struct backend *b, enum stream s, const struct delta_tails *d,
+                     struct diag_list *reterr)
+{
     (void)b, (void)s, (void)reterr;
-    for (int run = 0; run < d->runs; run++)
-        for (int i = 0; i < piece_count(&d->heads); i++) {
-            const struct piece p = piece_of(&d->heads, &d->columns, i);
-            for (int64_t r = 0; r < rows; r++) {
-                const float *from = d->d_halo + (run * rows + r) * channels + p.channel;
-                bf16 *to = d->d_p + ((run + 1) * d->tokens - rows + r) * d->p_stride + p.column;
-                for (int j = 0; j < p.width; j++)
-                    to[j] = bf16_from_float(bf16_to_float(to[j]) + from[j]);
-            }
-        }
+    for (int64_t i = 0; i < tail_count(d); i++) {
+        const struct tail t = tail_of(d, i);
+        memcpy(d->tails + t.dense, d->p + t.row, (size_t)t.piece.width * sizeof *d->p);
+    }
+    return 0;
+}
+
+int host_delta_tails_backward(struct backend *b, enum stream s, const struct delta_tails *d,
+                              struct diag_list *reterr)
+{
+    (void)b, (void)s, (void)reterr;
+    for (int64_t i = 0; i < tail_count(d); i++) {
+        const struct tail t = tail_of(d, i);
+        for (int j = 0; j < t.piece.width; j++)
+            d->d_p[t.row + j] =
+                bf16_from_float(bf16_to_float(d->d_p[t.row + j]) + d->d_tails[t.dense + j]);
+    }
     return 0;
 }

@@ -551,3 +551,39 @@ int host_delta_rule_backward(struct backend *b, enum stream s, const struct delt
         }
     return 0;
 }
+
+/* The states of one head on their way through the runs of a sequence, in the order of the chain. */
+static void combine_head(const struct delta_combine *d, int sequence, int head, float *state,
+                         float *next)
+{
+    int key = d->heads.key_dim, value = d->heads.value_dim, heads = d->heads.value_heads;
+    int64_t size = (int64_t)key * value, square = (int64_t)key * key;
+
+    memset(state, 0, (size_t)size * sizeof *state);
+    for (int i = 0; i < d->chunks; i++) {
+        int chunk = d->backward ? d->chunks - 1 - i : i;
+        int64_t at = ((int64_t)sequence * d->chunks + chunk) * heads + head;
+        for (int own = 0; own < d->own; own++)
+            if (d->own_chunks[own] == chunk)
+                memcpy(d->states + (((int64_t)sequence * d->own + own) * heads + head) * size,
+                       state, (size_t)size * sizeof *state);
+        memcpy(next, d->ends + at * size, (size_t)size * sizeof *next);
+        multiply(d->backward, false, key, value, key, d->transitions + at * square, key, state,
+                 value, 1, next, value);
+        memcpy(state, next, (size_t)size * sizeof *next);
+    }
+}
+
+int host_delta_combine(struct backend *b, enum stream s, const struct delta_combine *d,
+                       struct diag_list *reterr)
+{
+    int64_t size = (int64_t)d->heads.key_dim * d->heads.value_dim;
+    float *state = host_workspace(b, 2 * size, "states of runs", reterr);
+    (void)s;
+    if (!state)
+        return -1;
+    for (int sequence = 0; sequence < d->sequences; sequence++)
+        for (int head = 0; head < d->heads.value_heads; head++)
+            combine_head(d, sequence, head, state, state + size);
+    return 0;
+}

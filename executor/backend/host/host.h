@@ -55,7 +55,9 @@ uint64_t host_delta_workspace_bytes(const struct backend *b, const struct delta_
                                     bool backward);
 HOST_OP(delta_input, const struct delta_input *d);
 HOST_OP(delta_input_backward, const struct delta_input_gradient *d);
-HOST_OP(delta_halo_sum, const struct delta_halo_sum *d);
+HOST_OP(delta_tails, const struct delta_tails *d);
+HOST_OP(delta_tails_backward, const struct delta_tails *d);
+HOST_OP(delta_combine, const struct delta_combine *d);
 HOST_OP(delta_rule, const struct delta_rule *d);
 HOST_OP(delta_rule_backward, const struct delta_rule_gradient *d);
 HOST_OP(gated_norm, const struct gated_norm *g);

@@ -408,6 +408,8 @@ static void check_input(struct host_fixture *f, const struct delta_heads *heads,
     const struct delta_heads *h = heads;
     uint64_t seed = (uint64_t)(tokens * 16 + joint * 2 + halo);
     int64_t channels = delta_channels(h), rows = (int64_t)runs * tokens;
+    int64_t keys = (int64_t)h->key_heads * h->key_dim;
+    float *d_conv = get_memory(channels * width, sizeof *d_conv);
     int64_t stride = channels + (int64_t)h->value_heads * (h->value_dim + 2) + 2;
     int64_t halos = (int64_t)runs * (width - 1) * channels, gates = rows * h->value_heads;
     bf16 *p = random_bf16(&seed, rows * stride, 1), *before = random_bf16(&seed, halos, 1);
@@ -441,7 +443,7 @@ static void check_input(struct host_fixture *f, const struct delta_heads *heads,
                              .p = p,
                              .p_stride = stride,
                              .halo = halo ? before : NULL,
-                             .conv = conv,
+                             .conv = { conv, conv + keys * width, conv + 2 * keys * width },
                              .log_rate = rate,
                              .step = step,
                              .qkv = get_memory(rows * channels, sizeof(bf16)),
@@ -454,7 +456,7 @@ static void check_input(struct host_fixture *f, const struct delta_heads *heads,
         .d_beta = d_beta,
         .d_p = get_memory(rows * stride, sizeof(bf16)),
         .d_halo = halo ? get_memory(halos, sizeof(float)) : NULL,
-        .d_conv = get_memory(channels * width, sizeof(float)),
+        .d_conv = { d_conv, d_conv + keys * width, d_conv + 2 * keys * width },
         .d_log_rate = get_memory(h->value_heads, sizeof(float)),
         .d_step = get_memory(h->value_heads, sizeof(float)),
         .grad_type = DTYPE_FP32,
@@ -467,7 +469,7 @@ static void check_input(struct host_fixture *f, const struct delta_heads *heads,
     assert_rms_float(d.beta, in.beta, gates, 1e-5);
     assert_int_equal(f->ops->delta_input_backward(f->backend, STREAM_COMPUTE, &g, &f->diags), 0);
     assert_close("d_p", compare(define_input, &in, in.p, rows * stride, g.d_p, NULL), 4e-3);
-    assert_close("d_conv", compare(define_input, &in, in.conv, channels * width, NULL, g.d_conv),
+    assert_close("d_conv", compare(define_input, &in, in.conv, channels * width, NULL, d_conv),
                  1e-4);
     assert_close("d_log_rate",
                  compare(define_input, &in, in.log_rate, h->value_heads, NULL, g.d_log_rate), 1e-4);
@@ -478,7 +480,7 @@ static void check_input(struct host_fixture *f, const struct delta_heads *heads,
     void *gone[] = { p,        before,       conv,          rate,    step,          d_qkv,
                      d_decay,  d_beta,       in.p,          in.halo, in.conv,       in.log_rate,
                      in.step,  in.qkv,       in.decay,      in.beta, in.qkv_weight, in.decay_weight,
-                     d.qkv,    d.decay,      d.beta,        g.d_p,   g.d_halo,      g.d_conv,
+                     d.qkv,    d.decay,      d.beta,        g.d_p,   g.d_halo,      d_conv,
                      g.d_step, g.d_log_rate, in.beta_weight };
     for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
         free(gone[i]);
@@ -495,32 +497,90 @@ static void test_input(void **state)
     }
 }
 
-/* A halo's gradient goes to the rows that it is a copy of. */
-static void test_halo_sum(void **state)
+/* Tails are the last rows as dense channels; a gradient of theirs goes to the rows that they are
+ * copies of. */
+static void test_tails(void **state)
 {
     struct host_fixture *f = *state;
-    enum { RUNS = 2, TOKENS = 5, WIDTH = 3 };
+    enum { RUNS = 2, TOKENS = 5, WIDTH = 3, TAIL = WIDTH - 1 };
     const struct delta_heads heads = { 1, 2, 4, 4 };
     const struct delta_columns columns = columns_of(&heads, true);
     int64_t channels = delta_channels(&heads), stride = channels + 13;
     uint64_t seed = 3;
     bf16 *d_p = random_bf16(&seed, RUNS * TOKENS * stride, 1);
+    bf16 *tails = get_memory(RUNS * TAIL * channels, sizeof *tails);
     double *want = doubles_of_bf16(d_p, RUNS * TOKENS * stride);
-    float *d_halo = random_floats(&seed, RUNS * (WIDTH - 1) * channels, 1);
+    float *d_tails = random_floats(&seed, RUNS * TAIL * channels, 1);
     const struct input_problem in = { .heads = heads, .columns = columns };
-    const struct delta_halo_sum d = { heads, columns, RUNS, WIDTH, TOKENS, stride, d_halo, d_p };
+    const struct delta_tails d = { .heads = heads,
+                                   .columns = columns,
+                                   .runs = RUNS,
+                                   .width = WIDTH,
+                                   .tokens = TOKENS,
+                                   .p_stride = stride,
+                                   .p = d_p,
+                                   .tails = tails,
+                                   .d_tails = d_tails,
+                                   .d_p = d_p };
 
-    for (int run = 0; run < RUNS; run++)
-        for (int r = 0; r < WIDTH - 1; r++)
-            for (int64_t c = 0; c < channels; c++)
-                want[(run * TOKENS + TOKENS - WIDTH + 1 + r) * stride + column_of(&in, c)] +=
-                    (double)d_halo[(run * (WIDTH - 1) + r) * channels + c];
-    assert_int_equal(f->ops->delta_halo_sum(f->backend, STREAM_COMPUTE, &d, &f->diags), 0);
+    assert_int_equal(f->ops->delta_tails(f->backend, STREAM_COMPUTE, &d, &f->diags), 0);
+    for (int64_t i = 0; i < RUNS * TAIL * channels; i++) {
+        int64_t row = i / channels, at = (row / TAIL + 1) * TOKENS - TAIL + row % TAIL;
+        int64_t place = at * stride + column_of(&in, i % channels);
+        assert_int_equal(tails[i], d_p[place]);
+        want[place] += (double)d_tails[i];
+    }
+    assert_int_equal(f->ops->delta_tails_backward(f->backend, STREAM_COMPUTE, &d, &f->diags), 0);
     for (int64_t i = 0; i < RUNS * TOKENS * stride; i++)
         assert_int_equal(d_p[i], bf16_of(want[i]));
     free(d_p);
+    free(tails);
     free(want);
-    free(d_halo);
+    free(d_tails);
+}
+
+/* A sequence in three runs, two of them here, against the chain written out. */
+static void check_combine(struct host_fixture *f, bool backward)
+{
+    enum { CHUNKS = 3, KEY = 4, VALUE = 5, HEADS = 2, SIZE = KEY * VALUE, SQUARE = KEY * KEY };
+    uint64_t seed = 11;
+    float *ends = random_floats(&seed, CHUNKS * HEADS * SIZE, 1);
+    float *transitions = random_floats(&seed, CHUNKS * HEADS * SQUARE, 0.5);
+    float states[2 * HEADS * SIZE];
+    const struct delta_combine d = { .heads = { 1, HEADS, KEY, VALUE },
+                                     .sequences = 1,
+                                     .chunks = CHUNKS,
+                                     .own = 2,
+                                     .own_chunks = { 0, 2 },
+                                     .ends = ends,
+                                     .transitions = transitions,
+                                     .states = states,
+                                     .backward = backward };
+
+    assert_int_equal(f->ops->delta_combine(f->backend, STREAM_COMPUTE, &d, &f->diags), 0);
+    for (int head = 0; head < HEADS; head++)
+        for (int i = 0; i < KEY; i++)
+            for (int j = 0; j < VALUE; j++) {
+                /* forward: run 2 starts from T1 E0 + E1; backward: run 0 from T1^T E2 + E1 */
+                const float *t = transitions + (HEADS + head) * SQUARE;
+                const float *first = ends + ((backward ? 2 * HEADS : 0) + head) * SIZE;
+                double sum = (double)ends[(HEADS + head) * SIZE + i * VALUE + j];
+                for (int m = 0; m < KEY; m++)
+                    sum += (double)(backward ? t[m * KEY + i] : t[i * KEY + m]) *
+                           (double)first[m * VALUE + j];
+                int reached = backward ? 0 : 1, start = 1 - reached;
+                int at = head * SIZE + i * VALUE + j;
+                assert_true(fabs((double)states[reached * HEADS * SIZE + at] - sum) < 1e-5);
+                assert_true(states[start * HEADS * SIZE + at] == 0);
+            }
+    free(ends);
+    free(transitions);
+}
+
+static void test_combine(void **state)
+{
+    check_combine(*state, false);
+    check_combine(*state, true);
 }
 
 struct norm_problem {
@@ -608,9 +668,8 @@ static void test_gated_norm(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rule),
-        cmocka_unit_test(test_input),
-        cmocka_unit_test(test_halo_sum),
+        cmocka_unit_test(test_rule),       cmocka_unit_test(test_input),
+        cmocka_unit_test(test_tails),      cmocka_unit_test(test_combine),
         cmocka_unit_test(test_gated_norm),
     };
     return cmocka_run_group_tests(tests, host_fixture_open, host_fixture_close);
