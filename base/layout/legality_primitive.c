@@ -161,6 +161,31 @@ int legality_ulysses_repeat(const struct legality_input *in, struct diag_list *r
     return 1;
 }
 
+/* A run takes its halo from the run before it alone. */
+int legality_state_pass(const struct legality_input *in, struct diag_list *reterr)
+{
+    const struct model *m = in->model;
+    int cp = in->choices->layout.cp, halo = 0;
+    uint64_t run = in->seq_tokens / (2 * (uint64_t)cp);
+
+    if (model_has_mixer(m, MIXER_GDN))
+        halo = m->gdn.conv_width - 1;
+    else if (model_has_mixer(m, MIXER_MAMBA))
+        halo = m->mamba.conv_width - 1;
+    if (in->choices->primitives.linear_context != LINEAR_CONTEXT_STATE_PASS || cp < 2 ||
+        run >= (uint64_t)halo)
+        return 0;
+    if (!reterr)
+        return 1;
+    diag_error(reterr, choice_pos(in->fixed, "linear_context"),
+               "linear_context=state_pass: runs of %" PRIu64
+               " tokens are shorter than the %d that a convolution of %d looks back",
+               run, halo, halo + 1);
+    diag_hint(reterr, "at least %d tokens a sequence, a smaller cp, or linear_context=head_split",
+              2 * cp * halo);
+    return 1;
+}
+
 int legality_head_split(const struct legality_input *in, struct diag_list *reterr)
 {
     const struct layout *l = &in->choices->layout;

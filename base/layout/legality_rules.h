@@ -21,7 +21,7 @@ legality_check_function legality_stage_count, legality_stage_sum, legality_stage
     legality_virtual_stages, legality_batch, legality_virtual_groups, legality_bubble;
 
 /* legality_primitive.c: primitives against layout, model and each other */
-legality_check_function legality_sequence, legality_context, legality_linear_context,
+legality_check_function legality_sequence, legality_context, legality_linear_context, legality_state_pass,
     legality_ulysses_heads, legality_head_split, legality_moe, legality_moe_cap,
     legality_wgrad_delay, legality_recompute_layers, legality_vocab_group, legality_vocab_strip,
     legality_offload, legality_offload_idle, legality_units_idle, legality_exchange,

@@ -309,6 +309,13 @@ static void head_split_uneven(struct fixture *f)
     f->choices.primitives.linear_context = LINEAR_CONTEXT_HEAD_SPLIT;
 }
 
+static void state_pass_short(struct fixture *f)
+{
+    linear_context_missing(f);
+    f->choices.primitives.linear_context = LINEAR_CONTEXT_STATE_PASS;
+    f->input.seq_tokens = 16;
+}
+
 void chunks_under_plain(struct fixture *f)
 {
     f->choices.primitives.moe_chunks = 4;
@@ -613,6 +620,7 @@ const struct example legality_examples[] = {
     { "ulysses_repeat", p04_ulysses_repeats, "repeats 2 key/value heads", "up to 2" },
     { "selective_recompute", p15_selective, "saves 0 bytes", "recompute_layers=N" },
     { "head_split", head_split_uneven, "6 key and 32 value heads among cp 4", "2" },
+    { "state_pass", state_pass_short, "runs of 2 tokens are shorter than the 3", "at least 24" },
     { "moe", chunks_under_plain, "moe_chunks=4 with moe=plain", "moe=chunked" },
     { "moe_cap", cap_under_plain, "moe_cap_tokens=4096 with moe=plain", "moe=capped" },
     { "moe_cap", cap_missing, "moe_cap_tokens=0 with moe=capped", "needs moe_cap_tokens" },
