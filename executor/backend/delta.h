@@ -16,8 +16,10 @@
  * taken by the caller while it is used: qkv bf16 [T, channels], decay fp32 [T, h], beta fp32 [T,
  * h]: made by delta_input for the rule, and made again before the rule's backward; the backward
  * adds d_qkv bf16 [T, channels] and d_decay, d_beta fp32 [T, h]; d_p has the projection's width.
- *   Workspace of a call (delta_workspace_bytes; forward and backward alike are bounded by segments,
- *   not by the run's length): see the backend that computes it. */
+ *   Workspace of a call (delta_workspace_bytes), t the tokens of a run, R its runs, h its heads,
+ *   bounded by DELTA_SEGMENT and not growing with the run beyond it:
+ *     host, fp32: dk dv + 64 (5 dk + 7 max(dk, dv)) + 4 x 64^2 floats; backward in addition
+ *     (min(ceil(t/64), 64) + h / key heads) dk dv + 2 min(t, 4096) dk. */
 #ifndef RANKFIT_EXECUTOR_BACKEND_DELTA_H
 #define RANKFIT_EXECUTOR_BACKEND_DELTA_H
 
