@@ -126,7 +126,7 @@ static const uint64_t *chunks_of(const struct budget_input *in, const struct rou
 
 /* The rows of one micro-batch, or (-1) each layer's largest over all of them. */
 static void measured_layers_init(const struct budget_input *in, const struct stage *stage,
-                                int micro_batch, struct measured_layers *ret)
+                                 int micro_batch, struct measured_layers *ret)
 {
     const struct measured_rank *m = in->measured;
     uint64_t most = 0, absent = m->routed_count == 0 ? dispatch_rows(in, -1).point : 0;
@@ -198,8 +198,7 @@ static void measured_compute(struct predictor *p, struct rank_budget *ret)
 {
     const struct layout *l = &p->in.choices->layout;
     int rank = p->in.measured->rank;
-    const struct stage *stage =
-        &shared_pipeline(p, DETAIL_LAYERS)->stages[rank / ranks_a_stage(l)];
+    const struct stage *stage = &shared_pipeline(p, DETAIL_LAYERS)->stages[rank / ranks_a_stage(l)];
     struct walk_request request = {
         .predictor = p, .stage = stage->index, .group = -1, .rows = ROWS_HIGH
     };

@@ -210,20 +210,6 @@ struct recurrence {
     uint64_t halo;              /* elements, bf16 */
 };
 
-static struct recurrence delta_recurrence(const struct gdn *g, uint64_t tp)
-{
-    uint64_t heads = (uint64_t)g->value_heads / tp, key = (uint64_t)g->key_dim;
-    uint64_t value = heads * (uint64_t)g->value_dim;
-    uint64_t conv = 2 * ((uint64_t)g->key_heads / tp) * key + value;
-    return (struct recurrence){ conv,
-                                value,
-                                2 * heads,
-                                2,
-                                value * key,
-                                heads * key * key,
-                                mul_sat((uint64_t)g->conv_width, conv) };
-}
-
 /* Decay is one number a head. */
 static struct recurrence lightning_recurrence(const struct lightning *g, uint64_t tp)
 {
@@ -248,7 +234,7 @@ static struct recurrence recurrence_of(const struct model *m, enum mixer mixer, 
 {
     if (mixer == MIXER_LIGHTNING)
         return lightning_recurrence(&m->lightning, tp);
-    return mixer == MIXER_MAMBA ? mamba_recurrence(&m->mamba, tp) : delta_recurrence(&m->gdn, tp);
+    return mamba_recurrence(&m->mamba, tp);
 }
 
 /* head_split: what enters and leaves the recurrence a second time in head layout. state_pass: the
@@ -282,6 +268,6 @@ void context_bytes(const struct budget_input *in, enum mixer mixer, struct conte
     *ret = (struct context_bytes){ 0 };
     if (mixer_is_softmax(mixer))
         softmax_context(in, mixer, ret);
-    else if (mixer_is_linear(mixer))
+    else if (mixer_is_linear(mixer) && mixer != MIXER_GDN) /* whose list has rows of its own */
         linear_context(in, mixer, ret);
 }

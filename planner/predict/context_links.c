@@ -133,8 +133,8 @@ struct recurrence {
     double split, state, transition, halo;
 };
 
-static struct recurrence recurrence_of(const struct budget_input *in,
-                                       const struct step_sizes *s, enum mixer mixer)
+static struct recurrence recurrence_of(const struct budget_input *in, const struct step_sizes *s,
+                                       enum mixer mixer)
 {
     const uint64_t *w = s->width;
     const struct model *m = in->model;
@@ -142,17 +142,10 @@ static struct recurrence recurrence_of(const struct budget_input *in,
         double width = (double)w[WIDTH_LIGHTNING], dim = m->lightning.head_dim;
         return (struct recurrence){ 4 * width, width * dim, over(width, dim), 0 };
     }
-    if (mixer == MIXER_MAMBA) {
-        double channels = (double)w[WIDTH_MAMBA_CHANNELS], inner = (double)w[WIDTH_MAMBA_INNER];
-        double heads = (double)w[WIDTH_MAMBA_HEADS]; /* dt is fp32 */
-        return (struct recurrence){ channels + inner + 2 * heads, inner * m->mamba.state, heads,
-                                    m->mamba.conv_width * channels };
-    }
-    double channels = (double)w[WIDTH_DELTA_CONV], heads = (double)w[WIDTH_DELTA_HEADS];
-    return (struct recurrence){ channels + (double)w[WIDTH_DELTA_VALUE] + 2 * heads,
-                                (double)w[WIDTH_DELTA_STATE],
-                                heads * m->gdn.key_dim * m->gdn.key_dim,
-                                m->gdn.conv_width * channels };
+    double channels = (double)w[WIDTH_MAMBA_CHANNELS], inner = (double)w[WIDTH_MAMBA_INNER];
+    double heads = (double)w[WIDTH_MAMBA_HEADS]; /* dt is fp32 */
+    return (struct recurrence){ channels + inner + 2 * heads, inner * m->mamba.state, heads,
+                                m->mamba.conv_width * channels };
 }
 
 /* head_split: what enters and leaves the recurrence exchanged. state_pass: states go from rank to
@@ -177,6 +170,28 @@ static void linear_links(const struct budget_input *in, const struct step_sizes 
     ret[LINK_STATE_BACK] = 2 * seconds;
 }
 
+/* Delta nets: heads exchanged for tokens and back, or of every run its tail, the state that it ends
+ * with and what it makes of the state before it, gathered; gradients of tails summed. */
+static void delta_links(const struct budget_input *in, const struct step_sizes *s,
+                        const struct view *v, double *ret)
+{
+    const struct hardware *h = in->hardware;
+    double runs = (double)s->rows[ROWS_DELTA_ALL_RUNS], halo = (double)s->width[WIDTH_DELTA_HALO];
+    double all = (double)s->rows[ROWS_ALL];
+    if (in->choices->primitives.linear_context == LINEAR_CONTEXT_HEAD_SPLIT) {
+        ret[LINK_STATE] =
+            exchange_seconds(h, v->ranks, 2 * all * (double)s->width[WIDTH_DELTA_SPLIT]);
+        ret[LINK_STATE_HOME] =
+            exchange_seconds(h, v->ranks, 2 * all * (double)s->width[WIDTH_DELTA_SPLIT_VALUE]);
+        return;
+    }
+    ret[LINK_STATE] = gather_seconds(h, v->ranks, 4 * runs * (double)s->width[WIDTH_DELTA_STATE]);
+    ret[LINK_TRANSITION] =
+        gather_seconds(h, v->ranks, 4 * runs * (double)s->width[WIDTH_DELTA_SQUARE]);
+    ret[LINK_HALO] = gather_seconds(h, v->ranks, 2 * runs * halo);
+    ret[LINK_HALO_BACK] = scatter_seconds(h, v->ranks, 4 * runs * halo);
+}
+
 void context_links(const struct budget_input *in, const struct step_sizes *sizes, enum mixer mixer,
                    double *ret)
 {
@@ -186,6 +201,8 @@ void context_links(const struct budget_input *in, const struct step_sizes *sizes
     softmax_view(in, sizes, mixer, &v);
     if (mixer_is_softmax(mixer))
         softmax_links(in, &v, ret);
+    else if (mixer == MIXER_GDN)
+        delta_links(in, sizes, &v, ret);
     else if (mixer_is_linear(mixer))
         linear_links(in, sizes, mixer, &v, ret);
 }

@@ -66,10 +66,10 @@ static void append_elements(const struct text *t, uint64_t each, enum share shar
     bool state = t->item == ITEM_MASTER || t->item == ITEM_MOMENTS;
     bool sharded = p->sharding == SHARDING_FSDP || (state && p->sharding != SHARDING_REPLICATED) ||
                    (t->item == ITEM_GRADIENTS && p->sharding == SHARDING_ZERO2);
-    text_append(
-        t->ret, t->size, used, "%d B x (%s dense / %d + %s expert / %d)", (int)each,
-        count(dense, stage_elements(t, share, false)), sharded ? layout_dense_shards(l) : 1,
-        count(expert, stage_elements(t, share, true)), sharded ? layout_expert_shards(l) : 1);
+    text_append(t->ret, t->size, used, "%d B x (%s dense / %d + %s expert / %d)", (int)each,
+                count(dense, stage_elements(t, share, false)), sharded ? layout_dense_shards(l) : 1,
+                count(expert, stage_elements(t, share, true)),
+                sharded ? layout_expert_shards(l) : 1);
 }
 
 static void append_moments(const struct text *t, size_t *used)

@@ -120,9 +120,11 @@ static struct unit_seconds circulating_head(const struct step_terms *t)
     struct ranks ranks = { group > 0 ? shards / group : 1, l->tp };
     double grad = (double)dtype_bytes(in->choices->primitives.grad_dtype);
     const struct unit *unit = in->model->tied ? &t->units->embedding.unit : &t->units->head.unit;
-    if (t->units->head.seconds.gather > 0 || (in->model->tied && t->units->embedding.seconds.gather > 0))
+    if (t->units->head.seconds.gather > 0 ||
+        (in->model->tied && t->units->embedding.seconds.gather > 0))
         ret.gather = gather_seconds(in->hardware, ranks, 2 * (double)unit->dense / group);
-    if (t->units->head.seconds.scatter > 0 || (in->model->tied && t->units->embedding.seconds.scatter > 0))
+    if (t->units->head.seconds.scatter > 0 ||
+        (in->model->tied && t->units->embedding.seconds.scatter > 0))
         ret.scatter =
             scatter_seconds(in->hardware, ranks, grad * (double)unit->dense_trained.all / group);
     return ret;
@@ -145,8 +147,10 @@ static struct unit_seconds head_use(const struct step_terms *t)
  * beside the main loss. */
 static double exposed_predictions(const struct step_terms *t, double forward)
 {
-    struct unit_seconds use = { t->units->prediction.seconds.gather + t->units->embedding.seconds.gather,
-                                t->units->prediction.seconds.scatter + t->units->embedding.seconds.scatter };
+    struct unit_seconds use = {
+        t->units->prediction.seconds.gather + t->units->embedding.seconds.gather,
+        t->units->prediction.seconds.scatter + t->units->embedding.seconds.scatter
+    };
     return exposed_use(t->in, &use, forward, t->loss->pass.item[TIME_LOSS]);
 }
 

@@ -76,9 +76,9 @@ void ordered_kernels(const struct budget_input *in, const struct machine *machin
         heads /= l->cp;
     double pairs = heads * one.count, scores = heads * one.scores, d = gqa->head_dim;
     double longest = fmax(rounds(BLOCK_KEYS, d, 256, 128), rounds(BLOCK_QUERIES, d, 64, 128));
-    ret[WORK_ORDERED_SCORES] = (struct kernel_seconds){
-        pairs, pairs * machine->kernel + 12 * scores * machine->moved_byte, false
-    };
+    ret[WORK_ORDERED_SCORES] =
+        (struct kernel_seconds){ pairs, pairs * machine->kernel + 12 * scores * machine->moved_byte,
+                                 false };
     ret[WORK_ORDERED_GEMMS] = (struct kernel_seconds){
         2 * pairs, product_seconds(machine, 2 * pairs, 2 * scores * d * longest, (8 + 6) * scores),
         true

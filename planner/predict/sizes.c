@@ -7,7 +7,12 @@
 
 #include <string.h>
 
-enum { DELTA_CHUNK_TOKENS = 64, LIGHTNING_CHUNK_TOKENS = 256, INDEX_TILE_TOKENS = 512 };
+enum {
+    DELTA_CHUNK_TOKENS = 64,
+    DELTA_SEGMENT_TOKENS = 4096,
+    LIGHTNING_CHUNK_TOKENS = 256,
+    INDEX_TILE_TOKENS = 512
+};
 
 uint64_t local_tokens(const struct budget_input *in)
 {
@@ -89,12 +94,63 @@ static void delta_widths(const struct model *m, int tp, uint64_t *width)
     uint64_t key = keys * (uint64_t)m->gdn.key_dim, value = heads * (uint64_t)m->gdn.value_dim;
     width[WIDTH_DELTA_IN] = 2 * key + 2 * value;
     width[WIDTH_DELTA_ALL] = 2 * key + 2 * value + 2 * heads;
+    width[WIDTH_DELTA_KEY] = heads * (uint64_t)m->gdn.key_dim;
+    width[WIDTH_DELTA_TILE] = heads * DELTA_CHUNK_TOKENS;
     width[WIDTH_DELTA_CONV] = 2 * key + value;
     width[WIDTH_DELTA_VALUE] = value;
-    width[WIDTH_DELTA_KEY] = heads * (uint64_t)m->gdn.key_dim;
     width[WIDTH_DELTA_HEADS] = heads;
-    width[WIDTH_DELTA_TILE] = heads * DELTA_CHUNK_TOKENS;
     width[WIDTH_DELTA_STATE] = value * (uint64_t)m->gdn.key_dim;
+    width[WIDTH_DELTA_SQUARE] = heads * (uint64_t)m->gdn.key_dim * (uint64_t)m->gdn.key_dim;
+}
+
+/* Of one call of the delta rule. Host: one run and head at a time. Device: states, products and
+ * their gradients of as many runs at once as fill it. */
+static uint64_t delta_workspace(const struct budget_input *in, uint64_t run_tokens, uint64_t runs,
+                                uint64_t heads, bool backward)
+{
+    const struct gdn *g = &in->model->gdn;
+    uint64_t key = (uint64_t)g->key_dim, value = (uint64_t)g->value_dim;
+    uint64_t most = key > value ? key : value, chunks = div_up(run_tokens, DELTA_CHUNK_TOKENS);
+    uint64_t segment = run_tokens < DELTA_SEGMENT_TOKENS ? run_tokens : DELTA_SEGMENT_TOKENS;
+    chunks = chunks < DELTA_CHUNK_TOKENS ? chunks : DELTA_CHUNK_TOKENS;
+    if (in->hardware->host) {
+        uint64_t floats = key * value + 64 * (5 * key + 7 * most) + 4 * 64 * 64;
+        uint64_t each = (uint64_t)(g->value_heads / (g->key_heads > 0 ? g->key_heads : 1));
+        if (backward)
+            floats += (chunks + each) * key * value + 2 * segment * key;
+        return 4 * floats;
+    }
+    uint64_t together = chunks > 0 && 128 / chunks > 1 ? 128 / chunks : 1;
+    together = together < runs ? together : runs;
+    return together * heads * (backward ? 82944 * chunks + 131072 : 17408 * chunks + 65536);
+}
+
+/* Runs of the delta rule: whole sequences, of all heads or, exchanged, of some; or the pieces of a
+ * sequence that a rank has, two in the zig-zag order. */
+static void delta_runs(const struct budget_input *in, struct step_sizes *ret)
+{
+    const struct layout *l = &in->choices->layout;
+    enum linear_context form = in->choices->primitives.linear_context;
+    bool splits = l->cp > 1 && form == LINEAR_CONTEXT_HEAD_SPLIT;
+    bool passes = l->cp > 1 && form == LINEAR_CONTEXT_STATE_PASS;
+    uint64_t sequences = (uint64_t)l->micro_batch, own = passes ? 2 : 1, cp = (uint64_t)l->cp;
+    uint64_t sequence = all_tokens(in) / sequences, pieces = packed_pieces(in);
+    uint64_t run = passes ? sequence / (own * cp) : sequence, *w = ret->width;
+    ret->rows[ROWS_DELTA_RUNS] = sequences * own;
+    ret->rows[ROWS_DELTA_ALL_RUNS] = sequences * own * cp;
+    ret->rows[ROWS_DELTA_SEGMENTS] =
+        add_sat(mul_sat(ret->rows[ROWS_DELTA_RUNS], div_up(run, DELTA_SEGMENT_TOKENS)),
+                pieces > 0 ? pieces - 1 : 0);
+    if (passes)
+        w[WIDTH_DELTA_HALO] = mul_sat((uint64_t)in->model->gdn.conv_width - 1, w[WIDTH_DELTA_CONV]);
+    if (splits) {
+        w[WIDTH_DELTA_SPLIT] = (w[WIDTH_DELTA_CONV] + 2 * w[WIDTH_DELTA_HEADS]) / cp;
+        w[WIDTH_DELTA_SPLIT_VALUE] = w[WIDTH_DELTA_VALUE] / cp;
+        w[WIDTH_DELTA_STATE] /= cp;
+    }
+    uint64_t heads = w[WIDTH_DELTA_HEADS] / (splits ? cp : 1);
+    w[WIDTH_DELTA_WORKSPACE] = delta_workspace(in, run, sequences * own, heads, false);
+    w[WIDTH_DELTA_WORKSPACE_BACK] = delta_workspace(in, run, sequences * own, heads, true);
 }
 
 uint64_t latent_head_block(const struct budget_input *in)
@@ -218,6 +274,9 @@ static uint32_t conditions(const struct budget_input *in, enum mixer mixer)
     when |= l->cp > 1 && p->context == CONTEXT_ALLGATHER_KV ? WHEN_GATHER_KV : 0;
     when |= p->attention_deterministic && !in->hardware->host ? WHEN_ORDERED : 0;
     when |= mixer == MIXER_DSA ? WHEN_INDEXER : 0;
+    bool shares = l->cp > 1 && mixer == MIXER_GDN;
+    when |= shares && p->linear_context == LINEAR_CONTEXT_HEAD_SPLIT ? WHEN_SPLIT_HEADS : 0;
+    when |= shares && p->linear_context == LINEAR_CONTEXT_STATE_PASS ? WHEN_PASS_STATES : 0;
     return when | (p->keep_attention ? WHEN_KEEP_ATTENTION : 0);
 }
 
@@ -259,14 +318,14 @@ void layer_sizes(const struct budget_input *in, uint64_t received, struct step_s
     ret->chunks.capped = in->choices->primitives.moe == MOE_CAPPED;
     ret->chunks.delay = d.delay;
     ret->adapter_rank = (uint64_t)in->choices->primitives.lora_rank;
-    if (in->model->gdn.value_heads > 0)
-        ret->rows[ROWS_DELTA_CHUNK] = recurrence_chunks(in, DELTA_CHUNK_TOKENS);
     ret->width[WIDTH_ONE] = ret->width[WIDTH_PARTS_ONE] = 1;
     ret->width[WIDTH_PARTS_UP] = in->model->mlp_ungated ? 1 : 2;
     ret->width[WIDTH_PARTS_EXPERT_UP] = expert_up_matrices(in);
     ret->width[WIDTH_HIDDEN] = (uint64_t)in->model->hidden;
     attention_widths(in->model, l->tp, ret->width);
     delta_widths(in->model, l->tp, ret->width);
+    if (in->model->gdn.value_heads > 0)
+        delta_runs(in, ret);
     latent_widths(in, l->tp, ret->width);
     state_widths(in, l->tp, ret->width);
     ffn_widths(in->model, l->tp, l->etp, ret->width);

@@ -45,8 +45,7 @@ void pipeline_key_init(const struct choices *choices, enum detail detail, struct
 
 /* Whether layers a and b look alike in a window of `around` on both sides; at the ends of a stage
  * no two do. */
-static bool same_window(const uint8_t *classes, const struct stage *s, int around, int a,
-                        int b)
+static bool same_window(const uint8_t *classes, const struct stage *s, int around, int a, int b)
 {
     if ((a < s->recomputed) != (b < s->recomputed))
         return false;

@@ -27,7 +27,9 @@ enum step_condition {
     WHEN_ORDERED = 1 << 9,        /* attention's backward in blocks whose sums have one order */
     WHEN_DELAY = 1 << 10,         /* weight gradients of a chunk wait for later chunks */
     WHEN_INDEXER = 1 << 11,       /* the layer's own indexer chooses keys */
-    WHEN_KEEP_ATTENTION = 1 << 12 /* recomputed layers keep what attention made */
+    WHEN_KEEP_ATTENTION = 1 << 12, /* recomputed layers keep what attention made */
+    WHEN_SPLIT_HEADS = 1 << 13,    /* a recurrence whose heads are exchanged for tokens */
+    WHEN_PASS_STATES = 1 << 14     /* ... whose states pass from run to run */
 };
 
 /* What becomes of a tensor that backward reads. */

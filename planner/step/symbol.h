@@ -13,7 +13,9 @@ enum step_rows {
     ROWS_EXPANDED,    /* tokens whose latents a rank expands: T, or all where they are gathered */
     ROWS_SENT,        /* routed rows sent in an exchange; in chunks: of one chunk */
     ROWS_RECV,        /* routed rows received, likewise */
-    ROWS_DELTA_CHUNK, /* chunks of 64 tokens of the delta rule */
+    ROWS_DELTA_RUNS,     /* runs of the delta rule on a rank */
+    ROWS_DELTA_ALL_RUNS, /* of the whole context group */
+    ROWS_DELTA_SEGMENTS, /* of 4,096 tokens, of all runs on a rank */
     ROWS_COUNT
 };
 
@@ -39,13 +41,17 @@ enum step_width {
     WIDTH_ROUTED_SUM,    /* what un-permuting reads and writes of the sum: W, twice where it adds */
     WIDTH_EXPERT_LATENT, /* the experts' latent; 0: none */
     WIDTH_DELTA_IN,      /* queries, keys, values and gate of the delta net: 2Kd + 2Vd */
-    WIDTH_DELTA_ALL,     /* the same with decay and beta */
+    WIDTH_DELTA_ALL,     /* the same with b and a */
+    WIDTH_DELTA_KEY,     /* key dim at every value head */
+    WIDTH_DELTA_TILE,    /* a 64 x 64 system of each chunk, per token: 64 x value heads */
     WIDTH_DELTA_CONV,    /* queries, keys and values: 2Kd + Vd */
     WIDTH_DELTA_VALUE,   /* Vd = value heads x value dim */
-    WIDTH_DELTA_KEY,     /* key dim at every value head */
     WIDTH_DELTA_HEADS,   /* value heads */
-    WIDTH_DELTA_TILE,    /* the 64 x 64 triangular system of a chunk, per token: 64 x value heads */
-    WIDTH_DELTA_STATE,   /* value heads x key dim x value dim */
+    WIDTH_DELTA_STATE,   /* value heads x key dim x value dim; heads split: of a rank's */
+    WIDTH_DELTA_SQUARE,  /* value heads x key dim x key dim */
+    WIDTH_DELTA_HALO,    /* convolved channels of the tokens before a run; states not passed: 0 */
+    WIDTH_DELTA_SPLIT,   /* what enters the rule, of a rank's heads; heads not split: 0 */
+    WIDTH_DELTA_SPLIT_VALUE,
     WIDTH_QUERY_LATENT,
     WIDTH_QUERY_INPUT,    /* what queries are projected from: their latent, or H */
     WIDTH_LATENT,         /* of keys and values */
@@ -87,6 +93,8 @@ enum step_width {
     WIDTH_CONTEXT_FORWARD, /* that context parallelism adds at attention */
     WIDTH_CONTEXT_BACKWARD,
     WIDTH_ATTENTION_WORKSPACE,
+    WIDTH_DELTA_WORKSPACE,
+    WIDTH_DELTA_WORKSPACE_BACK,
     WIDTH_COUNT
 };
 
@@ -121,6 +129,10 @@ enum step_link {
     LINK_INDEX_HOME,
     LINK_STATE, /* of a recurrence, or its heads exchanged */
     LINK_STATE_BACK,
+    LINK_STATE_HOME, /* outputs of a delta net's heads back */
+    LINK_TRANSITION, /* of a delta net's runs */
+    LINK_HALO,
+    LINK_HALO_BACK,
     LINK_COUNT
 };
 

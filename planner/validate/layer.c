@@ -13,6 +13,13 @@ struct sizes {
     uint64_t times[TIMES_COUNT], width[KEPT_WIDTH_COUNT];
 };
 
+/* Of all heads, however a rank shares them. */
+static uint64_t delta_state(const uint64_t *w)
+{
+    uint64_t heads = w[WIDTH_DELTA_HEADS];
+    return heads > 0 ? w[WIDTH_DELTA_VALUE] * (w[WIDTH_DELTA_KEY] / heads) : 0;
+}
+
 static void sizes_init(const struct step_sizes *shape, uint64_t received, enum delta_share share,
                        struct sizes *ret)
 {
@@ -46,7 +53,7 @@ static void sizes_init(const struct step_sizes *shape, uint64_t received, enum d
                    [KEPT_DELTA_VALUE] = w[WIDTH_DELTA_VALUE],
                    [KEPT_DELTA_HEADS] = w[WIDTH_DELTA_HEADS],
                    [KEPT_DELTA_TILE] = w[WIDTH_DELTA_TILE],
-                   [KEPT_DELTA_STATE] = w[WIDTH_DELTA_STATE] },
+                   [KEPT_DELTA_STATE] = delta_state(w) },
     };
 }
 

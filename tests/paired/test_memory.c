@@ -89,6 +89,38 @@ static const struct row rows[] = {
       "--gpus 8 --seq 512 --micro-batch 2 --set cp=2 --set ep=8 --set recompute=full" },
     { "tiny-shared-moe",
       "--gpus 4 --seq 512 --micro-batch 4 --set prefetch_units=0 --set ep=2 --set recompute=full" },
+    { "tiny-hybrid-moe", "--gpus 2 --seq 512 --set ep=2 --set recompute=none" },
+    { "tiny-hybrid-moe",
+      "--gpus 2 --seq 512 --set cp=2 --set ep=1 --set linear_context=state_pass --set "
+      "recompute=none" },
+    { "tiny-hybrid-moe",
+      "--gpus 2 --seq 512 --set cp=2 --set ep=2 --set linear_context=head_split --set "
+      "recompute=full" },
+    { "tiny-hybrid-moe",
+      "--gpus 4 --seq 1K --set cp=4 --set ep=2 --set linear_context=state_pass --set "
+      "recompute=full --set moe=chunked --set moe_chunks=2" },
+    { "tiny-hybrid-moe",
+      "--gpus 4 --seq 9K --set cp=2 --set ep=4 --set linear_context=head_split --set "
+      "context=allgather_kv --set recompute=none" },
+    { "tiny-hybrid-moe", "--gpus 2 --seq 9000 --micro-batch 2 --set ep=2 --set recompute=full" },
+    { "tiny-hybrid-moe",
+      "--gpus 4 --seq 1K --micro-batch 2 --global-batch 8 --set cp=2 --set ep=2 --set "
+      "linear_context=state_pass --set recompute=full --set recompute_layers=2" },
+    { "tiny-hybrid-moe",
+      "--gpus 4 --seq 2K --set cp=2 --set ep=2 --set linear_context=state_pass --set "
+      "recompute=full --set keep_attention=1" },
+    { "tiny-hybrid-moe", "--gpus 4 --seq 5000 --set ep=4 --set moe=chunked --set moe_chunks=3 "
+                         "--set wgrad_delay=1 --set recompute=none" },
+    { "tiny-hybrid-moe",
+      "--gpus 2 --seq 8320 --set cp=2 --set ep=2 --set linear_context=state_pass --set "
+      "recompute=none" },
+    { "tiny-hybrid-moe", "--gpus 4 --seq 640 --global-batch 16 --set ep=1 --set sharding=zero1 "
+                         "--set recompute=full" },
+    { "tiny-hybrid-moe",
+      "--gpus 4 --seq 768 --global-batch 8 --set ep=4 --routing 80:4 --set recompute=none" },
+    { "tiny-hybrid-moe",
+      "--gpus 3 --seq 600 --set cp=3 --set ep=1 --set linear_context=state_pass --set "
+      "recompute=full" },
     { "qwen3-0.6b",
       "--set model.layers=1 --set model.vocab=2048 --gpus 2 --seq 256 --set recompute=full" },
 };

@@ -294,8 +294,8 @@ static void attention_works_piece_by_piece(void **state)
     assert_int_equal(rows_longest(&in), 128);
 }
 
-/* 128 tokens are two chunks of 64 of the delta rule; of two pieces the first may end one more. */
-static void chunks_end_with_their_piece(void **state)
+/* 128 tokens have one state of the delta rule, saved before every 4,096; two pieces have two. */
+static void states_begin_with_their_piece(void **state)
 {
     struct step_sizes sizes;
     (void)state;
@@ -303,10 +303,10 @@ static void chunks_end_with_their_piece(void **state)
     s.model.gdn = (struct gdn){ 2, 2, 16, 16, 4 };
     pack_a_row();
     layer_sizes(&s.in, 0, &sizes);
-    assert_int_equal(sizes.rows[ROWS_DELTA_CHUNK], 3);
+    assert_int_equal(sizes.rows[ROWS_DELTA_SEGMENTS], 2);
     s.in.lengths = NULL;
     layer_sizes(&s.in, 0, &sizes);
-    assert_int_equal(sizes.rows[ROWS_DELTA_CHUNK], 2);
+    assert_int_equal(sizes.rows[ROWS_DELTA_SEGMENTS], 1);
 }
 
 /* Rows of 100, and of two 50: 10,000 / 2 and 5,000 / 2 pairs of query and key, 3,750 on average. A
@@ -386,7 +386,7 @@ int main(void)
         cmocka_unit_test(attention_by_the_sum_of_squares),
         cmocka_unit_test(memory_is_of_the_row),
         cmocka_unit_test(attention_works_piece_by_piece),
-        cmocka_unit_test(chunks_end_with_their_piece),
+        cmocka_unit_test(states_begin_with_their_piece),
         cmocka_unit_test(a_step_may_wait_for_the_fullest_rank),
         cmocka_unit_test(padding_is_no_throughput),
         cmocka_unit_test(no_executor_runs_them),

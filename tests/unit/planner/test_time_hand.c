@@ -548,13 +548,14 @@ static void sparse_contexts(void **state)
     check(TIME_EXPOSED_CONTEXT, 4096, (1 + 1 + 1 + 2) * latents + index);
 }
 
-/* A delta net of 8 value heads of 16 x 16 and 4 key heads on two ranks of 128 tokens. States and
- * what carries them on, 2,048 fp32 each, go to the next rank; the halo is 4 tokens of 2 x 64 + 128
- * channels; hidden states are brought into order and back, half of them. Backward twice. Split by
- * heads: 256 channels, decay and beta of 8 heads, and 128 outputs, half of it. */
+/* A delta net of 8 value heads of 16 x 16 and 4 key heads on two ranks, each with two of the four
+ * runs of 256 tokens; 2 x 64 + 128 channels. Half of what is gathered travels. Forward: the 3
+ * tokens before each run, the states that runs end with and what they make of the state before
+ * them, 2,048 fp32 each. Backward: the same once more, with gradients of states, and fp32 gradients
+ * of the 3 tokens. Split by heads, of 256 tokens: channels, b and a of half the heads, 136, in, and
+ * 64 values home; backward 64 in, 136 in again and 136 home. */
 static void recurrent_contexts(void **state)
 {
-    double reorder = 2 * 2.0 * 128 * 64 / 2 / 1e11;
     (void)state;
     machine();
     s.model.gdn = (struct gdn){ 4, 8, 16, 16, 4 };
@@ -562,10 +563,10 @@ static void recurrent_contexts(void **state)
     s.choices.layout.cp = 2;
     s.choices.primitives.recompute = RECOMPUTE_NONE;
     s.choices.primitives.linear_context = LINEAR_CONTEXT_STATE_PASS;
-    check(TIME_EXPOSED_CONTEXT, 256,
-          3 * (4 * (2048.0 + 2048) / 1e11 + 2 * 4 * 256.0 / 1e11 + reorder));
+    double halo = 4 * 3 * 256.0, states = 4 * 4 * 2048.0;
+    check(TIME_EXPOSED_CONTEXT, 256, (2 * 2 * halo + 4 * halo + 4 * states) / 2 / 1e11);
     s.choices.primitives.linear_context = LINEAR_CONTEXT_HEAD_SPLIT;
-    check(TIME_EXPOSED_CONTEXT, 256, 3 * 2.0 * 128 * (256 + 16 + 128) / 2 / 1e11);
+    check(TIME_EXPOSED_CONTEXT, 256, 2.0 * 256 * (3 * 136 + 2 * 64) / 2 / 1e11);
 }
 
 /* zero2 on one stage: full gradients of a micro-batch are zeroed, reduced and added as under fsdp,
