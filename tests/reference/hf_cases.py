@@ -61,6 +61,8 @@ CASES = [
     hf("moe-4layers-4k-b2", "qwen3-30b-a3b", 4096, batch=2, layers=4),
     hf("moe-4layers-16k-ckpt", "qwen3-30b-a3b", 16384, layers=4, checkpoint=True),
     hf("moe-2layers-4k-fp32", "qwen3-30b-a3b", 4096, layers=2, state="fp32", autocast=True),
+    hf("moe-1layer-4k-fp32-loop", "qwen3-30b-a3b", 4096, layers=1, state="fp32", autocast=True,
+       experts_as="eager"),
     hf("moe-1layer-4k-loop", "qwen3-30b-a3b", 4096, layers=1, experts_as="eager"),
     hf("oss-3layers-4k", "gpt-oss-20b", 4096, layers=3, attention="eager"),
     hf("oss-6layers-8k-ckpt", "gpt-oss-20b", 8192, layers=6, attention="eager", checkpoint=True),
