@@ -180,7 +180,7 @@ static void ignored_child_signal(void **state)
         "run " TINY " --steps 1",
         "rehearse " TINY " --steps 1",
         "pair moe=chunked",
-        "calibrate --quick -o $TMP/x.yaml",
+        "calibrate --quick --backend host -o $TMP/x.yaml",
     };
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         char command[LINE];
