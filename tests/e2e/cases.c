@@ -1,6 +1,8 @@
 #include "tests/e2e/cases.h"
 
 #include "tests/e2e/program.h"
+#include "tests/e2e/texts.h"
+#include "tests/support/golden.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,17 +15,17 @@
 
 enum { LINE_BYTES = 2048 };
 
-static void run(const char *command, const char *arguments, struct program_result *ret)
+static char *command_line(const char *command, const char *arguments)
 {
-    char line[LINE_BYTES];
+    static char line[LINE_BYTES];
     (void)snprintf(line, sizeof line, "\"$RANKFIT\" %s %s", command, arguments);
-    program_run(line, ret);
+    return line;
 }
 
 static json_t *document_of(const char *command, const char *arguments)
 {
     struct program_result result;
-    run(command, arguments, &result);
+    program_run(command_line(command, arguments), &result);
     if (result.status > 1)
         fail_msg("%s %s: exit status %d\n%s", command, arguments, result.status, result.err);
     json_t *ret = json_loads(result.out, 0, NULL);
@@ -80,54 +82,23 @@ double case_item_most(json_t *document, const char *item)
     return item_number(document, item, "max_bytes");
 }
 
-/* Lines are wrapped for people: runs of white space count as one space. */
-static void join_lines(char *text)
+void case_refused(const char *arguments)
 {
-    char *write = text;
-    for (const char *read = text; *read; read++)
-        if (!strchr(" \n", *read))
-            *write++ = *read;
-        else if (write > text && write[-1] != ' ')
-            *write++ = ' ';
-    *write = '\0';
+    assert_told(arguments, 2, command_line("plan", arguments));
 }
 
-static void assert_says(const char *arguments, char *text, const char *const *says)
-{
-    join_lines(text);
-    for (; *says; says++)
-        if (!strstr(text, *says))
-            fail_msg("%s: does not say \"%s\" but\n%s", arguments, *says, text);
-}
-
-static void plan_says(const char *arguments, int most, const char *const *says)
+void case_warned(const char *arguments)
 {
     struct program_result result;
-    run("plan", arguments, &result);
-    bool refused = result.status == 2;
-    if (result.status > 2 || refused != (most == 2))
-        fail_msg("%s: exit status %d\n%s", arguments, result.status, result.err);
-    assert_says(arguments, result.err, says);
+    program_run(command_line("plan", arguments), &result);
+    assert_in_range(result.status, 0, 1);
+    assert_golden(arguments, result.err);
     program_done(&result);
 }
 
-void case_refused(const char *arguments, const char *const *says)
+void case_explained(const char *name)
 {
-    plan_says(arguments, 2, says);
-}
-
-void case_warned(const char *arguments, const char *const *says)
-{
-    plan_says(arguments, 1, says);
-}
-
-void case_explained(const char *name, const char *const *says)
-{
-    struct program_result result;
-    run("explain", name, &result);
-    assert_int_equal(result.status, 0);
-    assert_says(name, result.out, says);
-    program_done(&result);
+    assert_told(name, 0, command_line("explain", name));
 }
 
 bool case_offers(json_t *plan, const char *what)
@@ -143,14 +114,29 @@ bool case_offers(json_t *plan, const char *what)
     return false;
 }
 
-bool case_warns(json_t *plan, const char *text)
+size_t case_warnings(const char *title, json_t *plan)
 {
-    json_t *warning;
+    json_t *warnings = json_at(plan, "warnings"), *warning;
     size_t index;
-    json_array_foreach(json_at(plan, "warnings"), index, warning)
+    FILE *out = golden_begin();
+    json_array_foreach(warnings, index, warning)
     {
-        if (strstr(json_string_value(warning), text))
-            return true;
+        (void)fprintf(out, "%s\n", json_string_value(warning));
     }
-    return false;
+    assert_golden_end(title);
+    return json_array_size(warnings);
+}
+
+void case_reason(const char *title, json_t *plan, const char *choice)
+{
+    json_t *reason;
+    size_t index;
+    json_array_foreach(json_at(plan, "recommended.reasons"), index, reason)
+    {
+        if (strcmp(json_string_value(json_object_get(reason, "choice")), choice) == 0) {
+            assert_golden(title, json_string_value(json_object_get(reason, "because")));
+            return;
+        }
+    }
+    fail_msg("no reason of %s", choice);
 }

@@ -20,18 +20,17 @@ double case_item_most(json_t *document, const char *item);
 json_t *case_ranks(json_t *document);
 double case_rank_number(json_t *document, int group, const char *key);
 
-/* The layout is refused with exit status 2, and says each of the texts; they end with NULL. */
-void case_refused(const char *arguments, const char *const *says);
-/* It is legal and says each of the texts on standard error. */
-void case_warned(const char *arguments, const char *const *says);
-/* `rankfit explain NAME` says each of the texts, line breaks aside. */
-void case_explained(const char *name, const char *const *says);
+/* The layout is refused with exit status 2, in the words of the golden file. */
+void case_refused(const char *arguments);
+/* It is legal, and standard error is that of the golden file. */
+void case_warned(const char *arguments);
+/* `rankfit explain NAME` as in the golden file. */
+void case_explained(const char *name);
 
 /* What would fit instead, by the key that changes: "gpus", or a text of "set". */
 bool case_offers(json_t *plan, const char *what);
-/* Whether a sentence of the plan's "warnings" holds the text. */
-bool case_warns(json_t *plan, const char *text);
-
-#define SAYS(...) ((const char *const[]){ __VA_ARGS__, NULL })
-
+/* How many warnings the plan has; their sentences are those of the golden file. */
+size_t case_warnings(const char *title, json_t *plan);
+/* The reason of a choice is that of the golden file. */
+void case_reason(const char *title, json_t *plan, const char *choice);
 #endif

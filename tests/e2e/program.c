@@ -1,6 +1,6 @@
 #include "tests/e2e/program.h"
 
-#include "tests/support/golden.h"
+#include "tests/support/text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,28 +16,11 @@
 
 enum { COMMAND_MAX = 8192, PATH_MAX_BYTES = 512 };
 
-/* A malloc'd text with each occurrence of `from` replaced by `to`, which is not longer. */
-static void replace(char *text, const char *from, const char *to)
-{
-    size_t length = strlen(from), shorter = strlen(to);
-    char *write = text;
-    for (const char *read = text; *read;) {
-        if (strncmp(read, from, length) != 0) {
-            *write++ = *read++;
-            continue;
-        }
-        for (size_t i = 0; i < shorter; i++)
-            *write++ = to[i];
-        read += length;
-    }
-    *write = '\0';
-}
-
 static char *take_file(const char *directory, const char *name)
 {
     char path[PATH_MAX_BYTES];
     (void)snprintf(path, sizeof path, "%s/%s", directory, name);
-    char *text = support_read_file(path);
+    char *text = text_of_file(path);
     assert_non_null(text);
     return text;
 }
@@ -71,10 +54,6 @@ void program_run(const char *command, struct program_result *ret)
     ret->err = take_file(directory, "err");
     (void)snprintf(line, sizeof line, "rm -rf %s", directory);
     (void)run_shell(line);
-    (void)snprintf(line, sizeof line, "%s/tmp", directory);
-    replace(ret->out, line, "TMP");
-    replace(ret->err, line, "TMP");
-    replace(ret->err, root, "ROOT");
 }
 
 void program_done(struct program_result *result)
@@ -83,16 +62,31 @@ void program_done(struct program_result *result)
     free(result->err);
 }
 
+void program_expect(const char *command, int status, struct program_result *ret)
+{
+    program_run(command, ret);
+    if (ret->status != status)
+        print_error("%s\nexit status %d, not %d\n%s\n%s", command, ret->status, status, ret->out,
+                    ret->err);
+    assert_int_equal(ret->status, status);
+}
+
+bool program_can(const char *command)
+{
+    struct program_result result;
+    program_run(command, &result);
+    bool ret = result.status == 0;
+    program_done(&result);
+    return ret;
+}
+
 json_t *program_json(const char *arguments, int status)
 {
     char command[COMMAND_MAX];
     struct program_result result;
     json_error_t error;
     (void)snprintf(command, sizeof command, "\"$RANKFIT\" %s", arguments);
-    program_run(command, &result);
-    if (result.status != status)
-        print_error("rankfit %s exited with %d\n%s", arguments, result.status, result.err);
-    assert_int_equal(result.status, status);
+    program_expect(command, status, &result);
     json_t *document = json_loads(result.out, 0, &error);
     if (!document)
         print_error("rankfit %s: line %d: %s\n", arguments, error.line, error.text);

@@ -4,6 +4,7 @@
 #define RANKFIT_TESTS_E2E_PROGRAM_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 /* What one shell command did; texts are malloc'd. */
 struct program_result {
@@ -12,9 +13,17 @@ struct program_result {
 };
 
 /* Runs `command` by sh in tests/e2e/input with $RANKFIT set and $TMP an empty directory of its own,
- * removed afterwards. In both texts the directory reads TMP. */
+ * removed afterwards. */
 void program_run(const char *command, struct program_result *ret);
 void program_done(struct program_result *result);
+
+/* The same, and fails the test unless the command exits with `status`. */
+void program_expect(const char *command, int status, struct program_result *ret);
+
+/* Whether `command` of the shell succeeds, such as "command -v mpirun". */
+bool program_can(const char *command);
+/* The needs of a run on local ranks. */
+#define CAN_RUN "command -v mpirun && test -x \"$RANKFIT_HOST\""
 
 /* Runs `rankfit ARGUMENTS`, fails the test unless it exits with `status`, and parses its output. */
 json_t *program_json(const char *arguments, int status);

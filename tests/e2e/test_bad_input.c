@@ -1,14 +1,13 @@
 /* Every bad input that a person can make: one clear error each, the exit status of the contract,
- * nothing on standard output, no partial file. The words are in tests/golden/cli. */
+ * nothing on standard output, no partial file. */
 #include "tests/e2e/program.h"
-#include "tests/support/golden.h"
+#include "tests/e2e/texts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -24,13 +23,7 @@
 /* A plan file in $TMP that every machine writes alike. */
 #define WITH_PLAN "\"$RANKFIT\" plan " RUNNABLE " -o $TMP/plan.yaml >/dev/null && "
 
-struct bad_input {
-    const char *name;
-    int status;
-    const char *command; /* of the shell; $RANKFIT is the program, $TMP an empty directory */
-};
-
-static const struct bad_input bad_inputs[] = {
+static const struct told bad_inputs[] = {
     { "no_command", 2, "\"$RANKFIT\"" },
     { "unknown_command", 2, "\"$RANKFIT\" plna" },
     { "unknown_option", 2, "\"$RANKFIT\" plan --modle x --gpus" },
@@ -254,22 +247,6 @@ static const struct bad_input bad_inputs[] = {
                 "$TMP/plan.yaml" },
 };
 
-static void check_bad_input(void **state)
-{
-    const struct bad_input *bad = *state;
-    struct program_result result;
-    char golden[128];
-    program_run(bad->command, &result);
-    if (result.status != bad->status)
-        print_error("%s: exit status %d, not %d\n%s", bad->name, result.status, bad->status,
-                    result.err);
-    assert_int_equal(result.status, bad->status);
-    assert_string_equal(result.out, "");
-    (void)snprintf(golden, sizeof golden, "cli/%s.txt", bad->name);
-    assert_golden(golden, result.err);
-    program_done(&result);
-}
-
 /* A failed write leaves neither the file nor a temporary neighbour. */
 static void no_partial_file(void **state)
 {
@@ -321,18 +298,12 @@ static void existing_file_is_kept(void **state)
 
 int main(void)
 {
-    enum { BAD_COUNT = sizeof bad_inputs / sizeof *bad_inputs };
-    struct CMUnitTest tests[BAD_COUNT + 3];
-    for (size_t i = 0; i < BAD_COUNT; i++) {
-        union {
-            const struct bad_input *read;
-            void *state;
-        } same = { .read = &bad_inputs[i] };
-        tests[i] =
-            (struct CMUnitTest){ bad_inputs[i].name, check_bad_input, NULL, NULL, same.state };
-    }
-    tests[BAD_COUNT] = (struct CMUnitTest)cmocka_unit_test(no_partial_file);
-    tests[BAD_COUNT + 1] = (struct CMUnitTest)cmocka_unit_test(existing_file_is_kept);
-    tests[BAD_COUNT + 2] = (struct CMUnitTest)cmocka_unit_test(nothing_is_written);
+    enum { BAD_COUNT = sizeof bad_inputs / sizeof *bad_inputs, OTHERS = 3 };
+    struct CMUnitTest tests[OTHERS + BAD_COUNT] = {
+        cmocka_unit_test(no_partial_file),
+        cmocka_unit_test(existing_file_is_kept),
+        cmocka_unit_test(nothing_is_written),
+    };
+    told_tests(bad_inputs, BAD_COUNT, tests + OTHERS);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,8 +7,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 
 #include <cmocka.h>
 
@@ -19,11 +17,9 @@
 static void fewer_gpus_than_the_layout_needs(void **state)
 {
     (void)state;
-    case_refused(H100("qwen3-30b-a3b", 8) "--set tp=1 --set cp=1 --set etp=1 --set pp=2 --set ep=8",
-                 SAYS("pp 2 x etp 1 x ep 8 = 16 ranks", "needs at least 16 GPUs",
-                      "ep 8 with pp 1, or pp 2 with ep 4, or 16 GPUs"));
-    case_refused(H100("qwen3-30b-a3b", 4) "--set tp=8",
-                 SAYS("= 8 ranks", "needs at least 8 GPUs", "tp 4, or 8 GPUs"));
+    case_refused(
+        H100("qwen3-30b-a3b", 8) "--set tp=1 --set cp=1 --set etp=1 --set pp=2 --set ep=8");
+    case_refused(H100("qwen3-30b-a3b", 4) "--set tp=8");
     json_decref(case_plan(H100("qwen3-30b-a3b", 8) "--set pp=1 --set ep=8", "fits"));
     json_decref(case_plan(H100("qwen3-30b-a3b", 8) "--set pp=2 --set ep=4", "fits"));
 }
@@ -35,15 +31,12 @@ static void fewer_gpus_than_the_layout_needs(void **state)
 static void fewer_key_heads_than_ranks(void **state)
 {
     (void)state;
-    case_refused(H100("qwen3.5-35b-a3b", 32) "--set tp=4 --set pp=1 --set ep=8 --set cp=1",
-                 SAYS("tp 4 does not divide 2 key/value heads",
-                      "engine rankfit does not replicate them", "tp is at most 2", "legal: 1, 2"));
+    case_refused(H100("qwen3.5-35b-a3b", 32) "--set tp=4 --set pp=1 --set ep=8 --set cp=1");
     json_decref(case_plan(H100("qwen3.5-35b-a3b", 32) "--set tp=2 --set ep=8 --set cp=1", "fits"));
     json_decref(case_plan(H100("qwen3.5-35b-a3b", 32) "--set tp=1 --set ep=8 --set cp=1", "fits"));
-    case_refused(H100("qwen3-30b-a3b", 8) "--set tp=8", SAYS("4 key/value", "legal: 1, 2, 4"));
-    case_warned(H100("qwen3.5-35b-a3b", 32) "--set tp=1 --set cp=8 --set context=ulysses",
-                SAYS("repeats 2 key/value heads", "4 times their bytes"));
-    case_explained("kv_replication", SAYS("not done under tp", "rule kv_heads"));
+    case_refused(H100("qwen3-30b-a3b", 8) "--set tp=8");
+    case_warned(H100("qwen3.5-35b-a3b", 32) "--set tp=1 --set cp=8 --set context=ulysses");
+    case_explained("kv_replication");
 }
 
 /* verl-project/verl#1226: 40 query heads over 16 ulysses ranks. Divisors of 40 are eight; the 8
@@ -52,11 +45,9 @@ static void fewer_key_heads_than_ranks(void **state)
 static void ulysses_wants_whole_heads(void **state)
 {
     (void)state;
-    case_refused(H100("qwen2.5-32b", 16) "--set cp=16 --set context=ulysses",
-                 SAYS("cp 16 x tp 1 = 16 ranks", "40 query heads do not divide", "cp x tp: 8",
-                      "1, 2, 4, 5, 8, 10, 20, 40", "16 GPUs of these 1, 2, 4, 8;"));
+    case_refused(H100("qwen2.5-32b", 16) "--set cp=16 --set context=ulysses");
     json_t *plan = case_plan(H100("qwen2.5-32b", 16) "--set cp=8 --set context=ulysses", "fits");
-    assert_false(case_warns(plan, "repeats"));
+    assert_int_equal(case_warnings("ulysses over as many ranks as key/value heads", plan), 0);
     json_decref(plan);
 }
 
@@ -66,20 +57,6 @@ static void assert_stages(json_t *plan, const int *layers, size_t count)
     assert_int_equal(json_array_size(stages), count);
     for (size_t i = 0; i < count; i++)
         assert_int_equal(json_integer_value(json_array_get(stages, i)), layers[i]);
-}
-
-/* The reason of a choice; fails where there is none. */
-static const char *because_of(json_t *plan, const char *choice)
-{
-    json_t *reason;
-    size_t index;
-    json_array_foreach(json_at(plan, "recommended.reasons"), index, reason)
-    {
-        if (strcmp(json_string_value(json_object_get(reason, "choice")), choice) == 0)
-            return json_string_value(json_object_get(reason, "because"));
-    }
-    fail_msg("no reason of %s", choice);
-    return "";
 }
 
 #define AIR                                                                                        \
@@ -97,9 +74,7 @@ static void layers_that_stages_do_not_divide(void **state)
     json_t *split = case_plan(AIR, "fits");
     json_t *even = case_plan(AIR "--set stage_layers=11,12,12,11", "does_not_fit");
     assert_stages(split, (const int[]){ 12, 12, 12, 10 }, 4);
-    const char *because = because_of(split, "stage_layers=12,12,12,10");
-    assert_non_null(strstr(because, "the last stage has the head and 1 prediction layer"));
-    assert_non_null(strstr(because, "against stage_layers=11,12,12,11: static -"));
+    case_reason("a last stage with a prediction layer", split, "stage_layers=12,12,12,10");
     assert_true(number_at(split, "recommended.peak_bytes") <
                 number_at(even, "recommended.peak_bytes"));
     assert_true(number_at(split, "recommended.step.seconds") <
@@ -107,8 +82,7 @@ static void layers_that_stages_do_not_divide(void **state)
     assert_int_equal(number_at(even, "recommended.peak_rank"), 24); /* of the last stage */
     json_decref(split);
     json_decref(even);
-    case_refused(AIR "--set stage_layers=12,12,12,11",
-                 SAYS("12 + 12 + 12 + 11 = 47, but the model has 46 layers", "12,12,12,10"));
+    case_refused(AIR "--set stage_layers=12,12,12,11");
     json_t *plan =
         case_plan(H100("qwen3-235b-a22b", 64) "--set pp=4 --set stage_layers=24*3,22", "fits");
     assert_stages(plan, (const int[]){ 24, 24, 24, 22 }, 4);
@@ -128,9 +102,7 @@ static void a_last_stage_that_pays_for_its_head(void **state)
     (void)state;
     json_t *taken = case_plan(WIDE_HEAD, "fits");
     assert_stages(taken, (const int[]){ 9, 10, 10, 7 }, 4);
-    const char *because = because_of(taken, "stage_layers=9,10,10,7");
-    assert_non_null(strstr(because, "with fewer layers the step is 1"));
-    assert_non_null(strstr(because, "against stage_layers=9,9,9,9: kernels -"));
+    case_reason("a last stage with a wide head", taken, "stage_layers=9,10,10,7");
     double seconds = number_at(taken, "recommended.step.seconds");
     json_t *even = case_plan(WIDE_HEAD "--set stage_layers=9,9,9,9", "fits");
     json_t *heavier = case_plan(WIDE_HEAD "--set stage_layers=9,9,10,8", "fits");
@@ -166,23 +138,16 @@ static void stages_stay_even_where_little_is_gained(void **state)
 /* What no layout can have is refused with the values next to it that can be had. */
 static void nearest_legal_values(void **state)
 {
-    static const struct {
-        const char *arguments, *what, *near;
-    } asked[] = {
-        { H100("qwen3-30b-a3b", 24) "--set ep=12 --set tp=1 --set pp=1", "12 does not divide 128",
-          "nearest legal ep on 24 GPUs: 8" },
-        { H100("qwen3-32b", 24) "--set tp=12 --set pp=1", "12 does not divide 8 key/value heads",
-          "nearest legal tp on 24 GPUs: 8" },
-        { "--model qwen3-8b --hardware h100-sxm --gpus 8 --seq 1513 --set cp=4 --set tp=1",
-          "1513 tokens does not split into 8 equal parts", "1512 or 1520 tokens" },
-        { H100("qwen3-8b", 8) "--set pp=8 --set vpp=2 --set stage_layers=4*4,5*4",
-          "vpp 2 does not divide the 5 layers of stage 4", "nearest legal vpp: 1 or 5" },
-        { H100("qwen3-8b", 64) "--set pp=64 --set tp=1", "pp 64 is more than the model's 36",
-          "pp is at most 36" },
+    static const char *const asked[] = {
+        H100("qwen3-30b-a3b", 24) "--set ep=12 --set tp=1 --set pp=1",
+        H100("qwen3-32b", 24) "--set tp=12 --set pp=1",
+        "--model qwen3-8b --hardware h100-sxm --gpus 8 --seq 1513 --set cp=4 --set tp=1",
+        H100("qwen3-8b", 8) "--set pp=8 --set vpp=2 --set stage_layers=4*4,5*4",
+        H100("qwen3-8b", 64) "--set pp=64 --set tp=1",
     };
     (void)state;
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
-        case_refused(asked[i].arguments, SAYS(asked[i].what, asked[i].near));
+        case_refused(asked[i]);
 }
 
 /* NVIDIA/Megatron-LM#1304, #2718, #1778: stages whose layers do not sum to the model's trained a
@@ -190,14 +155,11 @@ static void nearest_legal_values(void **state)
 static void stages_that_drop_layers(void **state)
 {
     (void)state;
-    case_refused(H100("qwen3-30b-a3b", 16) "--set pp=2 --set stage_layers=11,13",
-                 SAYS("11 + 13 = 24, but the model has 48 layers", "24,24"));
+    case_refused(H100("qwen3-30b-a3b", 16) "--set pp=2 --set stage_layers=11,13");
     case_refused(H100("qwen3-30b-a3b", 16) "--set model.layers=30 --set pp=4 "
-                                           "--set stage_layers=7*4",
-                 SAYS("7 + 7 + 7 + 7 = 28, but the model has 30 layers", "7,8,8,7"));
-    case_refused(H100("qwen3-30b-a3b", 16) "--set pp=1 --set stage_layers=12",
-                 SAYS("12 layers, but the model has 48 layers"));
-    case_explained("stage_sum", SAYS("error", "sum to the model's"));
+                                           "--set stage_layers=7*4");
+    case_refused(H100("qwen3-30b-a3b", 16) "--set pp=1 --set stage_layers=12");
+    case_explained("stage_sum");
 }
 
 #define PADDED                                                                                     \
@@ -211,19 +173,18 @@ static void stages_that_drop_layers(void **state)
 static void a_vocabulary_that_does_not_divide(void **state)
 {
     (void)state;
-    case_warned(PADDED "--set model.vocab=151669",
-                SAYS("does not divide a vocabulary of 151669", "padded to 152064, 395 rows more"));
+    case_warned(PADDED "--set model.vocab=151669");
     json_t *odd = case_budget(PADDED "--set model.vocab=151669");
     json_t *even = case_budget(PADDED "--set model.vocab=152064");
     json_t *rows = case_plan(PADDED, "fits");
     assert_near(case_item(odd, "weights"), case_item(even, "weights"), 0, "bytes");
     assert_near(case_item_most(odd, "logits"), 4096.0 * 38016 * 4, 0, "bytes");
     assert_near(case_item_most(rows, "logits"), 4096.0 * 37984 * 4, 0, "bytes");
-    assert_false(case_warns(rows, "padded"));
+    assert_int_equal(case_warnings("a vocabulary that divides", rows), 0);
     json_decref(odd);
     json_decref(even);
     json_decref(rows);
-    case_explained("vocab_padding", SAYS("128 x tp", "new"));
+    case_explained("vocab_padding");
 }
 
 /* OpenRLHF/OpenRLHF#346, verl-project/verl#1811: 256 sequences on 7 ranks of 2 at a time: 18 x 14 =
@@ -233,13 +194,11 @@ static void batches_that_do_not_divide(void **state)
 {
     (void)state;
     case_refused(
-        H100("qwen3-8b", 7) "--global-batch 256 --micro-batch 2 --set cp=1 --set pp=1 --set tp=1",
-        SAYS("256 is not a multiple of dp 7 x micro_batch 2 = 14",
-             "252 (18 micro-batches) or 266 (19 micro-batches)"));
+        H100("qwen3-8b", 7) "--global-batch 256 --micro-batch 2 --set cp=1 --set pp=1 --set tp=1");
     json_t *plan = case_plan(H100("qwen3-8b", 32) "--global-batch 16 --micro-batch 1 --set pp=8 "
                                                   "--set tp=1 --set cp=1",
                              "fits");
-    assert_true(case_warns(plan, "4 micro-batches for 8 stages"));
+    assert_int_equal(case_warnings("4 micro-batches for 8 stages", plan), 1);
     assert_near(number_at(plan, "recommended.step.bubble_fraction"), 7.0 / 11, 1e-12, "");
     json_decref(plan);
 }

@@ -1,6 +1,7 @@
 /* Memory that other estimates left out, or put where it was not looked for. */
 #include "tests/e2e/cases.h"
 #include "tests/e2e/program.h"
+#include "tests/support/golden.h"
 #include "tests/support/near.h"
 
 #include <setjmp.h>
@@ -65,7 +66,7 @@ static void how_few_cards(void **state)
     json_decref(plan);
     plan = case_plan(QWEN32B "--gpus 4", "does_not_fit");
     assert_near(number_at(plan, "recommended.static_bytes"), 18 * params / 4, 1e-3, "B");
-    assert_non_null(strstr(json_string_value(json_at(plan, "binding")), "static memory"));
+    assert_golden("limit of 4 cards", json_string_value(json_at(plan, "binding")));
     assert_true(case_offers(plan, "gpus") && case_offers(plan, "offload=optimizer"));
     json_decref(plan);
     /* asked for the fewest, the answer says why no fewer do: with the optimizer and layer inputs on
@@ -82,8 +83,8 @@ static void how_few_cards(void **state)
         assert_int_equal(number_at(search, "gpus"), least[i].gpus);
         assert_int_equal(number_at(search, "fewer.gpus"), least[i].fewer);
         assert_near(number_at(search, "fewer.peak_bytes"), 18 * params / least[i].fewer, 0.08, "B");
-        assert_non_null(
-            strstr(json_string_value(json_at(search, "fewer.binding")), "static memory"));
+        (void)snprintf(line, sizeof line, "limit of %d cards that a search names", least[i].fewer);
+        assert_golden(line, json_string_value(json_at(search, "fewer.binding")));
         json_decref(search);
     }
 }
@@ -159,7 +160,7 @@ static void every_term_of_a_budget(void **state)
     assert_near(case_item_most(budget, "logits"), 8192.0 * 50400 * 4, 0, "B");
     assert_true(case_item_most(budget, "gathered_weights") >= 2 * 201.3e6);
     json_decref(budget);
-    case_explained("allocated", SAYS("nvidia-smi with device", "never with allocated"));
+    case_explained("allocated");
 }
 
 #define SEVEN_B                                                                                    \
@@ -250,13 +251,13 @@ static void selective_recompute_saves_nothing(void **state)
                              "fits");
     assert_near(number_at(selective, "recommended.peak_bytes"),
                 number_at(none, "recommended.peak_bytes"), 0, "B");
-    assert_true(case_warns(selective, "saves 0 bytes"));
+    assert_int_equal(case_warnings("selective recompute", selective), 2);
     assert_near(case_item_most(some, "layer_saved"), case_item_most(none, "layer_saved") / 2, 1e-9,
                 "B");
     json_decref(none);
     json_decref(selective);
     json_decref(some);
-    case_explained("selective", SAYS("saves nothing", "34 + 5 a s / h"));
+    case_explained("selective");
 }
 
 /* deepspeedai/DeepSpeed#1378, sail-sg/zero-bubble-pipeline-parallelism#8,
@@ -291,27 +292,16 @@ static void ends_of_a_pipeline_carry_more(void **state)
     json_decref(plan);
 }
 
-/* The formula of an item of the first group. */
-static const char *formula_of(json_t *document, const char *item)
-{
-    json_t *items = json_object_get(json_array_get(case_ranks(document), 0), "items");
-    return json_string_value(json_object_get(json_named(items, item), "formula"));
-}
-
 /* NVIDIA/nccl#964, #864, #2363: gigabytes that no framework counts. Six groups of more than one
  * rank: 64 = 4 x 4 x 4 dense, 4 x 8 x 2 expert. */
 static void memory_outside_the_allocator(void **state)
 {
-    static const char *const groups[] = { "world of 64", "fsdp x cp of 4", "tp of 4",
-                                          "pp of 4",     "ep of 8",        "e_fsdp of 2" };
     (void)state;
     json_t *budget = case_budget("--model qwen3-30b-a3b --hardware a100-80gb --gpus 64 --seq 4K "
                                  "--set tp=4 --set pp=4 --set ep=8 --set etp=1 --set cp=1");
-    const char *formula = formula_of(budget, "communicators");
-    assert_non_null(strstr(formula, "6 communicators"));
-    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
-        if (!strstr(formula, groups[i]))
-            fail_msg("no %s in %s", groups[i], formula);
+    json_t *items = json_object_get(json_array_get(case_ranks(budget), 0), "items");
+    assert_golden("formula of communicators",
+                  json_string_value(json_at(json_named(items, "communicators"), "formula")));
     double outside = case_rank_number(budget, 0, "communication_bytes") +
                      case_item(budget, "context") + case_item(budget, "modules") +
                      case_item(budget, "workspace");
@@ -343,8 +333,7 @@ static void allocated_reserved_and_device(void **state)
                 1e-9, "B");
     assert_true(number_at(plan, "recommended.peak_upper_bytes") >= device + 0.0099 * moving);
     json_decref(plan);
-    case_explained("expandable_segments",
-                   SAYS("none of a caching allocator", "--reserve keeps memory"));
+    case_explained("expandable_segments");
 }
 
 /* NVIDIA-NeMo/Automodel#2577: about 11.5 GB of experts stayed gathered. ep 4 holds 29.4e9 / 4
@@ -368,7 +357,7 @@ static void experts_that_stay_gathered(void **state)
     assert_true(case_offers(kept, "sharding=fsdp"));
     json_decref(given_back);
     json_decref(kept);
-    case_explained("reshard_after_forward", SAYS("sharding=zero2", "experts included"));
+    case_explained("reshard_after_forward");
 }
 
 int main(void)

@@ -1,13 +1,13 @@
 /* What is trained, and by what, asked of the program: parameters, state, refusals. */
 #include "tests/e2e/cases.h"
 #include "tests/e2e/program.h"
+#include "tests/support/golden.h"
 #include "tests/support/near.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -61,26 +61,21 @@ static void muon_has_one_moment(void **state)
 static void what_contradicts_is_refused(void **state)
 {
     (void)state;
-    case_refused(LLAMA "--set optimizer=muon --set lora_rank=16",
-                 SAYS("lora_rank=16 trains none", "optimizer=adamw"));
-    case_refused(LLAMA "--set optimizer=muon --set offload=optimizer",
-                 SAYS("optimizer=muon works on whole matrices"));
-    case_refused(LLAMA "--set lora_rank=16 --set frozen=head", SAYS("freezes all weights"));
-    case_refused(LLAMA "--set lora_rank=16 --set lora_targets=experts",
-                 SAYS("names no matrix that llama-3.1-8b has"));
-    case_refused(LLAMA "--set frozen=experts",
-                 SAYS("frozen=experts, which llama-3.1-8b lacks",
-                      "it has embedding, head, norms, attention, dense_mlp"));
-    case_warned(LLAMA "--set lora_targets=mlp", SAYS("no effect without lora_rank"));
+    case_refused(LLAMA "--set optimizer=muon --set lora_rank=16");
+    case_refused(LLAMA "--set optimizer=muon --set offload=optimizer");
+    case_refused(LLAMA "--set lora_rank=16 --set frozen=head");
+    case_refused(LLAMA "--set lora_rank=16 --set lora_targets=experts");
+    case_refused(LLAMA "--set frozen=experts");
+    case_warned(LLAMA "--set lora_targets=mlp");
 }
 
 static void keys_are_explained(void **state)
 {
     (void)state;
-    case_explained("muon", SAYS("five Newton-Schulz iterations"));
-    case_explained("lora_targets", SAYS("attention, mlp or experts"));
-    case_explained("frozen", SAYS("embedding, head, norms, attention, linear_attention"));
-    case_explained("master=none", SAYS("rounded, stochastically"));
+    case_explained("muon");
+    case_explained("lora_targets");
+    case_explained("frozen");
+    case_explained("master=none");
 }
 
 /* A plan file says what was set, and is answered as the question was. */
@@ -89,13 +84,12 @@ static void plan_files_keep_it(void **state)
     struct program_result result;
     (void)state;
     program_run("$RANKFIT plan " LLAMA "--set lora_rank=16 --set lora_targets=attention,mlp "
-                "-o $TMP/plan.yaml && grep -A2 -E 'lora_rank|lora_targets' $TMP/plan.yaml && "
-                "$RANKFIT budget $TMP/plan.yaml",
+                "-o $TMP/plan.yaml >/dev/null && grep -A2 -E 'lora_rank|lora_targets' "
+                "$TMP/plan.yaml && $RANKFIT budget $TMP/plan.yaml",
                 &result);
     assert_int_equal(result.status, 0);
     assert_non_null(strstr(result.out, "lora_rank: 16"));
-    assert_non_null(strstr(result.out, "adapters of rank 16 for attention and mlp"));
-    assert_non_null(strstr(result.out, "adapters alone are trained"));
+    assert_golden("a plan file with adapters", result.out);
     program_done(&result);
 }
 

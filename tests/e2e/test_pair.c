@@ -1,6 +1,7 @@
 /* rankfit pair and what goes with it through the command line: primitives held against their
  * references, weights loaded and saved, routing replayed. */
 #include "tests/e2e/program.h"
+#include "tests/e2e/texts.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -8,7 +9,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -18,15 +18,6 @@ enum { SKIPPED = 77 };
 #define REFERENCE "$RANKFIT_SOURCE_ROOT/tests/data/reference/"
 #define DENSE "--model " REFERENCE "qwen3-dense --weights " REFERENCE "qwen3-dense"
 #define MOE "--model " REFERENCE "qwen3-moe --weights " REFERENCE "qwen3-moe"
-
-static void expect(const char *command, int status, struct program_result *ret)
-{
-    program_run(command, ret);
-    if (ret->status != status)
-        print_error("%s\nexit status %d, not %d\n%s\n%s", command, ret->status, status, ret->out,
-                    ret->err);
-    assert_int_equal(ret->status, status);
-}
 
 static json_t *pair_of(const char *arguments)
 {
@@ -115,22 +106,12 @@ static void every_kind_agrees(void **state)
 static void wrong_questions(void **state)
 {
     (void)state;
-    struct program_result result;
-    expect("\"$RANKFIT\" pair chunked", 2, &result);
-    assert_non_null(strstr(result.err, "'chunked' has no pair"));
-    assert_non_null(strstr(result.err, "loss, vocab_strip, logits_dtype, loss_tile_tokens, moe"));
-    program_done(&result);
-    expect("\"$RANKFIT\" pair mo=chunked", 2, &result);
-    assert_non_null(strstr(result.err, "did you mean moe=chunked?"));
-    program_done(&result);
-    expect("\"$RANKFIT\" pair sharding=fdsp", 2, &result);
-    assert_non_null(strstr(result.err, "did you mean fsdp?"));
-    program_done(&result);
-    expect("\"$RANKFIT\" pair sharding=zero2", 2, &result);
-    assert_non_null(strstr(result.err, "does not run sharding=zero2"));
-    program_done(&result);
-    expect("\"$RANKFIT\" pair moe=chunked --model " REFERENCE "qwen3-dense", 2, &result);
-    program_done(&result);
+    assert_told("a pair without a key", 2, "\"$RANKFIT\" pair chunked");
+    assert_told("a misspelt key", 2, "\"$RANKFIT\" pair mo=chunked");
+    assert_told("a misspelt value", 2, "\"$RANKFIT\" pair sharding=fdsp");
+    assert_told("a value that the backend does not run", 2, "\"$RANKFIT\" pair sharding=zero2");
+    assert_told("experts of a dense model", 2,
+                "\"$RANKFIT\" pair moe=chunked --model " REFERENCE "qwen3-dense");
 }
 
 /* An executor that dumps another gradient on its second run: the answer is no. */
@@ -138,13 +119,15 @@ static void disagreement_exits_1(void **state)
 {
     (void)state;
     struct program_result result;
-    expect("export TMP REAL=$RANKFIT_LIBEXEC/rankfit-host; "
-           "printf '#!/bin/sh\\nif [ -e $TMP/ran ]; then exec $REAL \"$@\" --seed 2; fi\\n"
-           ": >$TMP/ran\\nexec $REAL \"$@\"\\n' >$TMP/rankfit-host; chmod +x $TMP/rankfit-host; "
-           "RANKFIT_LIBEXEC=$TMP \"$RANKFIT\" pair sharding=zero1 --gpus 1 --steps 1",
-           1, &result);
-    assert_non_null(strstr(result.out, "OUT"));
-    assert_non_null(strstr(result.out, "out of tolerance"));
+    program_expect(
+        "export TMP REAL=$RANKFIT_LIBEXEC/rankfit-host; "
+        "printf '#!/bin/sh\\nif [ -e $TMP/ran ]; then exec $REAL \"$@\" --seed 2; fi\\n"
+        ": >$TMP/ran\\nexec $REAL \"$@\"\\n' >$TMP/rankfit-host; chmod +x $TMP/rankfit-host; "
+        "RANKFIT_LIBEXEC=$TMP \"$RANKFIT\" pair sharding=zero1 --gpus 1 --steps 1 --json",
+        1, &result);
+    json_t *pair = json_loads(result.out, 0, NULL);
+    assert_string_equal(json_string_value(json_at(pair, "verdict")), "out");
+    json_decref(pair);
     program_done(&result);
 }
 
@@ -171,12 +154,13 @@ static void weights_go_around(void **state)
 {
     (void)state;
     struct program_result result;
-    expect("head -c 768 " REFERENCE "qwen3-moe/tokens.u32 >$TMP/tokens; " TRAIN REFERENCE
-           "qwen3-moe --gpus 2 --set ep=2 --steps 3 >$TMP/whole.json && " TRAIN REFERENCE
-           "qwen3-moe --gpus 2 --set ep=2 --steps 2 --save $TMP/w.safetensors >/dev/null && " TRAIN
-           "$TMP/w.safetensors --gpus 1 --steps 1 >$TMP/last.json && "
-           "echo '[' && cat $TMP/whole.json && echo , && cat $TMP/last.json && echo ']'",
-           0, &result);
+    program_expect(
+        "head -c 768 " REFERENCE "qwen3-moe/tokens.u32 >$TMP/tokens; " TRAIN REFERENCE
+        "qwen3-moe --gpus 2 --set ep=2 --steps 3 >$TMP/whole.json && " TRAIN REFERENCE
+        "qwen3-moe --gpus 2 --set ep=2 --steps 2 --save $TMP/w.safetensors >/dev/null && " TRAIN
+        "$TMP/w.safetensors --gpus 1 --steps 1 >$TMP/last.json && "
+        "echo '[' && cat $TMP/whole.json && echo , && cat $TMP/last.json && echo ']'",
+        0, &result);
     json_t *runs = json_loads(result.out, 0, NULL);
     assert_non_null(runs);
     double third = number_at(runs, "0.ranks.0.loss.2"), last = number_at(runs, "1.ranks.0.loss.0");
@@ -189,21 +173,16 @@ static void weights_go_around(void **state)
 static void weights_of_another_model(void **state)
 {
     (void)state;
-    struct program_result result;
-    expect("\"$RANKFIT\" run --model tiny-moe --weights " REFERENCE
-           "qwen3-dense --hardware host --gpus 1 --seq 64",
-           2, &result);
-    assert_non_null(strstr(result.err, "has no tensor 'model.layers.0.mlp.gate.weight'"));
-    assert_non_null(strstr(result.err, "has shape [256, 48], expected [256, 64]"));
-    program_done(&result);
-    expect("\"$RANKFIT\" run --model tiny-moe --weights nowhere --hardware host --gpus 1 --seq 64",
-           2, &result);
-    assert_non_null(strstr(result.err, "--weights: error: cannot read 'nowhere'"));
-    program_done(&result);
-    expect("\"$RANKFIT\" run " DENSE " --hardware host --gpus 1 --seq 64 --steps 1 --save "
-           "$TMP/none/w.safetensors",
-           2, &result);
-    program_done(&result);
+    assert_told_diagnostics("weights of another model", 2,
+                            "\"$RANKFIT\" run --model tiny-moe --weights " REFERENCE
+                            "qwen3-dense --hardware host --gpus 1 --seq 64");
+    assert_told_diagnostics("no weights", 2,
+                            "\"$RANKFIT\" run --model tiny-moe --weights nowhere --hardware host "
+                            "--gpus 1 --seq 64");
+    assert_told_diagnostics("weights saved in no directory", 2,
+                            "\"$RANKFIT\" run " DENSE
+                            " --hardware host --gpus 1 --seq 64 --steps 1 "
+                            "--save $TMP/none/w.safetensors");
 }
 
 /* Given experts: 2 sequences of 64 tokens send 256 rows, as many to each of 8 experts as stored. */
@@ -224,15 +203,6 @@ static void routing_is_replayed(void **state)
     json_decref(measured);
 }
 
-static bool can_run(void)
-{
-    struct program_result result;
-    program_run("command -v mpirun && test -x \"$RANKFIT_LIBEXEC/rankfit-host\"", &result);
-    int status = result.status;
-    program_done(&result);
-    return status == 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,7 +217,7 @@ int main(void)
         cmocka_unit_test(weights_of_another_model),
         cmocka_unit_test(routing_is_replayed),
     };
-    if (!can_run())
+    if (!program_can(CAN_RUN))
         return SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

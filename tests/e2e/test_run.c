@@ -1,15 +1,13 @@
 /* The whole loop on local ranks: plan, run, compare. Needs mpirun and rankfit-host; without them
  * the test is skipped. */
 #include "tests/e2e/program.h"
+#include "tests/e2e/texts.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
 
@@ -18,15 +16,6 @@ enum { SKIPPED = 77 };
 #define TINY                                                                                       \
     "--model tiny-moe --hardware host --gpus 2 --seq 128 --set ep=2 --set tp=1 --set pp=1"         \
     " --set cp=1 --set sharding=fsdp"
-
-static void expect(const char *command, int status, struct program_result *ret)
-{
-    program_run(command, ret);
-    if (ret->status != status)
-        print_error("%s\nexit status %d, not %d\n%s\n%s", command, ret->status, status, ret->out,
-                    ret->err);
-    assert_int_equal(ret->status, status);
-}
 
 static void check_measured_rank(json_t *rank, size_t steps)
 {
@@ -65,20 +54,32 @@ static void quickstart_runs(void **state)
     json_decref(measurement);
 }
 
+/* Plans, runs, changes the measurement by `change` and compares. */
+static json_t *comparison_of(const char *change)
+{
+    char command[1024];
+    struct program_result result;
+    (void)snprintf(command, sizeof command,
+                   "\"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null && "
+                   "\"$RANKFIT\" run $TMP/p.yaml --steps 2 -o $TMP/m.json >/dev/null 2>&1; %s"
+                   "\"$RANKFIT\" compare --json $TMP/p.yaml $TMP/m.json",
+                   change);
+    program_expect(command, *change ? 1 : 0, &result);
+    json_t *ret = json_loads(result.out, 0, NULL);
+    assert_non_null(ret);
+    program_done(&result);
+    return ret;
+}
+
 /* The plan is run from its file, its measurement kept and compared: exit 0, all within. */
 static void run_then_compare(void **state)
 {
     (void)state;
-    struct program_result result;
-    expect("\"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null && "
-           "\"$RANKFIT\" run $TMP/p.yaml --steps 2 -o $TMP/m.json 2>$TMP/talk && "
-           "\"$RANKFIT\" compare $TMP/p.yaml $TMP/m.json",
-           0, &result);
-    assert_non_null(strstr(result.out, "ranks 0-1\n"));
-    assert_non_null(strstr(result.out, "checkpoints"));
-    assert_non_null(strstr(result.out, "within tolerance"));
-    assert_null(strstr(result.out, "OUT"));
-    program_done(&result);
+    json_t *comparison = comparison_of("");
+    assert_string_equal(json_string_value(json_at(comparison, "verdict")), "within");
+    assert_int_equal(json_array_size(json_at(comparison, "ranks")), 2);
+    (void)json_named(json_at(comparison, "ranks.1.items"), "checkpoints");
+    json_decref(comparison);
 }
 
 /* A tolerance of nothing is out of reach for the arena's rounding or exact: the status says which;
@@ -86,28 +87,21 @@ static void run_then_compare(void **state)
 static void compare_says_no(void **state)
 {
     (void)state;
-    struct program_result result;
-    expect("\"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null && "
-           "\"$RANKFIT\" run $TMP/p.yaml --steps 1 -o $TMP/m.json >/dev/null 2>&1 && "
-           "sed 's/\"arena_live_bytes\": [0-9]*/\"arena_live_bytes\": 1000/' $TMP/m.json "
-           ">$TMP/other.json && \"$RANKFIT\" compare $TMP/p.yaml $TMP/other.json",
-           1, &result);
-    assert_non_null(strstr(result.out, "out of tolerance"));
-    program_done(&result);
+    json_t *comparison =
+        comparison_of("sed -i 's/\"arena_live_bytes\": [0-9]*/\"arena_live_bytes\": 1000/' "
+                      "$TMP/m.json; ");
+    assert_string_equal(json_string_value(json_at(comparison, "verdict")), "out_of_tolerance");
+    json_decref(comparison);
 }
 
 static void another_plan_is_refused(void **state)
 {
     (void)state;
-    struct program_result result;
-    expect("\"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null && "
-           "\"$RANKFIT\" plan " TINY " --seq 256 -o $TMP/q.yaml >/dev/null 2>&1; "
-           "\"$RANKFIT\" plan " TINY " --micro-batch 2 -o $TMP/q.yaml >/dev/null && "
-           "\"$RANKFIT\" run $TMP/p.yaml --steps 1 -o $TMP/m.json >/dev/null 2>&1 && "
-           "\"$RANKFIT\" compare $TMP/q.yaml $TMP/m.json",
-           2, &result);
-    assert_non_null(strstr(result.err, "another plan"));
-    program_done(&result);
+    assert_told("a measurement of another plan", 2,
+                "\"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null && "
+                "\"$RANKFIT\" plan " TINY " --micro-batch 2 -o $TMP/q.yaml >/dev/null && "
+                "\"$RANKFIT\" run $TMP/p.yaml --steps 1 -o $TMP/m.json >/dev/null 2>&1 && "
+                "\"$RANKFIT\" compare $TMP/q.yaml $TMP/m.json");
 }
 
 /* Under an outer mpirun every process becomes one rank; rank 0 tells, once. */
@@ -115,18 +109,17 @@ static void outer_launcher(void **state)
 {
     (void)state;
     struct program_result result;
-    expect("export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; "
-           "\"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null && "
-           "mpirun -np 2 --oversubscribe --bind-to none \"$RANKFIT\" run $TMP/p.yaml --steps 1 "
-           "--json 2>/dev/null >$TMP/m.json && \"$RANKFIT\" compare $TMP/p.yaml $TMP/m.json",
-           0, &result);
+    program_expect(
+        "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; "
+        "\"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null && "
+        "mpirun -np 2 --oversubscribe --bind-to none \"$RANKFIT\" run $TMP/p.yaml --steps 1 "
+        "--json 2>/dev/null >$TMP/m.json && \"$RANKFIT\" compare $TMP/p.yaml $TMP/m.json",
+        0, &result);
     program_done(&result);
-    expect("export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; "
-           "\"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null && "
-           "mpirun -q -np 1 --oversubscribe \"$RANKFIT\" run $TMP/p.yaml",
-           2, &result);
-    assert_non_null(strstr(result.err, "the plan is for 2 ranks, the launcher started 1"));
-    program_done(&result);
+    assert_told_diagnostics("a launcher of another world", 2,
+                            "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; "
+                            "\"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null && "
+                            "mpirun -q -np 1 --oversubscribe \"$RANKFIT\" run $TMP/p.yaml");
 }
 
 /* A text file is trained on as bytes; nothing temporary is left behind. */
@@ -134,10 +127,11 @@ static void trains_on_a_file(void **state)
 {
     (void)state;
     struct program_result result;
-    expect("seq 1 2000 >$TMP/text; mkdir $TMP/t; "
-           "TMPDIR=$TMP/t \"$RANKFIT\" run " TINY " --data $TMP/text --steps 2 >$TMP/out 2>&1 || "
-           "{ cat $TMP/out; exit 1; }; ls -A $TMP/t",
-           0, &result);
+    program_expect("seq 1 2000 >$TMP/text; mkdir $TMP/t; "
+                   "TMPDIR=$TMP/t \"$RANKFIT\" run " TINY
+                   " --data $TMP/text --steps 2 >$TMP/out 2>&1 || "
+                   "{ cat $TMP/out; exit 1; }; ls -A $TMP/t",
+                   0, &result);
     assert_string_equal(result.out, "");
     program_done(&result);
 }
@@ -152,13 +146,11 @@ static void statuses_pass(void **state)
 {
     (void)state;
     struct program_result result;
-    expect(FAKE("exit 2"), 2, &result);
+    program_expect(FAKE("exit 2"), 2, &result);
     program_done(&result);
-    expect(FAKE("exit 3"), 3, &result);
+    program_expect(FAKE("exit 3"), 3, &result);
     program_done(&result);
-    expect(FAKE("kill -9 $$"), 3, &result);
-    assert_non_null(strstr(result.err, "killed by signal 9"));
-    program_done(&result);
+    assert_told_diagnostics("a killed rank", 3, FAKE("kill -9 $$"));
 }
 
 /* A run that says it finished and measured nothing has failed. */
@@ -166,7 +158,7 @@ static void a_missing_measurement_is_an_error(void **state)
 {
     (void)state;
     struct program_result result;
-    expect(FAKE("exit 0"), 3, &result);
+    program_expect(FAKE("exit 0"), 3, &result);
     assert_string_equal(result.out, "");
     program_done(&result);
 }
@@ -176,21 +168,12 @@ static void interruption_cleans_up(void **state)
 {
     (void)state;
     struct program_result result;
-    expect(
+    program_expect(
         FAKE(
             "sleep 60") " >/dev/null 2>&1 & sleep 1; kill -TERM $!; wait $!; echo $?; ls -A $TMP/t",
         0, &result);
     assert_string_equal(result.out, "3\n");
     program_done(&result);
-}
-
-static bool can_run(void)
-{
-    struct program_result result;
-    program_run("command -v mpirun && test -x \"$RANKFIT_LIBEXEC/rankfit-host\"", &result);
-    int status = result.status;
-    program_done(&result);
-    return status == 0;
 }
 
 int main(void)
@@ -206,7 +189,7 @@ int main(void)
         cmocka_unit_test(outer_launcher),
         cmocka_unit_test(trains_on_a_file),
     };
-    if (!can_run())
+    if (!program_can(CAN_RUN))
         return SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,9 +61,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buffers_are_those_predicted),
     };
-    struct program_result result;
-    program_run("command -v mpirun && test -x \"$RANKFIT_LIBEXEC/rankfit-host\"", &result);
-    int missing = result.status;
-    program_done(&result);
-    return missing ? SKIPPED : cmocka_run_group_tests(tests, NULL, NULL);
+    if (!program_can(CAN_RUN))
+        return SKIPPED;
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

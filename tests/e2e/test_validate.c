@@ -1,7 +1,7 @@
 /* rankfit validate: the articles' figures, each side worked here by hand, and what is wrong with
  * files of figures. */
 #include "tests/e2e/program.h"
-#include "tests/support/golden.h"
+#include "tests/e2e/texts.h"
 #include "tests/support/near.h"
 
 #include <math.h>
@@ -273,13 +273,6 @@ static void figures_that_ship(void **state)
     json_decref(document);
 }
 
-struct told {
-    const char *name;
-    int status;
-    const char *command;
-};
-
-/* What goes to standard output, then what goes to standard error, in tests/golden/validate. */
 static const struct told tolds[] = {
     { "text", 0, "\"$RANKFIT\" validate figures.yaml" },
     { "wrong", 1, "\"$RANKFIT\" validate figures_wrong.yaml" },
@@ -294,22 +287,6 @@ static const struct told tolds[] = {
     { "facts", 2, "\"$RANKFIT\" validate figures_facts.yaml" },
     { "explain", 0, "\"$RANKFIT\" explain tokens_to_hide_behind" },
 };
-
-static void tells(void **state)
-{
-    const struct told *told = *state;
-    struct program_result result;
-    char golden[128], both[16384];
-    program_run(told->command, &result);
-    (void)snprintf(both, sizeof both, "%s%s", result.out, result.err);
-    if (result.status != told->status)
-        print_error("%s: exit status %d, not %d\n%s", told->name, result.status, told->status,
-                    result.err);
-    assert_int_equal(result.status, told->status);
-    (void)snprintf(golden, sizeof golden, "validate/%s.txt", told->name);
-    assert_golden(golden, both);
-    program_done(&result);
-}
 
 /* A document is whole or not there: nothing on standard output, no file, when the file is faulty.
  */
@@ -331,12 +308,6 @@ int main(void)
         cmocka_unit_test(figures_that_ship),
         cmocka_unit_test(faulty_files_give_no_document),
     };
-    for (size_t i = 0; i < TOLD_COUNT; i++) {
-        union {
-            const struct told *read;
-            void *state;
-        } same = { .read = &tolds[i] };
-        tests[OTHERS + i] = (struct CMUnitTest){ tolds[i].name, tells, NULL, NULL, same.state };
-    }
+    told_tests(tolds, TOLD_COUNT, tests + OTHERS);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

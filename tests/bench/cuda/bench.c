@@ -120,7 +120,9 @@ int bench_open(struct bench *b)
     b->piece = malloc(PIECE);
     if (!b->backend || !b->piece) {
         diag_list_print(stdout, &b->diags);
-        return strstr(b->diags.items[0].what, "looking for a GPU") ? 77 : 1;
+        int count;
+        cudaError_t status = cudaGetDeviceCount(&count);
+        return status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver ? 77 : 1;
     }
     b->cuda = (struct cuda *)b->backend;
     b->ops = b->backend->ops;

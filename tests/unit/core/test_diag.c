@@ -3,27 +3,14 @@
 
 #include "tests/support/golden.h"
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
-
-static char *printed(const struct diag_list *list)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    assert_non_null(out);
-    diag_list_print(out, list);
-    assert_int_equal(fclose(out), 0);
-    return text;
-}
 
 static void test_forms(void **state)
 {
@@ -48,9 +35,7 @@ static void test_forms(void **state)
     diag_error(&list, place, "control characters: %s", "a\x1b[31mb\nc\td");
     assert_int_equal(list.count, 7);
     assert_int_equal(list.errors, 6);
-    char *text = printed(&list);
-    assert_golden("core/diag_forms.txt", text);
-    free(text);
+    assert_golden_diags("forms", &list);
 }
 
 /* Printed once and alone: every other fault may follow from it. */
@@ -66,9 +51,7 @@ static void test_no_memory(void **state)
     assert_true(list.no_memory);
     diag_error(&list, (struct pos){ 0 }, "no model named 'x'");
     diag_hint(&list, "did you mean 'x'?");
-    char *text = printed(&list);
-    assert_string_equal(text, "error: out of memory\n");
-    free(text);
+    assert_golden_diags("no memory", &list);
 }
 
 static void test_no_cut_character(void **state)
@@ -104,9 +87,7 @@ static void test_overflow(void **state)
     assert_int_equal(list.dropped, 5);
     /* The hint of a dropped entry does not land on the last one kept. */
     assert_string_equal(list.items[DIAG_MAX - 1].hint, "hint 31");
-    char *text = printed(&list);
-    assert_non_null(strstr(text, "and 5 more\n"));
-    free(text);
+    assert_golden_diags("more than a list holds", &list);
 }
 
 static void test_append(void **state)

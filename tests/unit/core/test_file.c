@@ -1,11 +1,12 @@
 #include "base/file.h"
 #include "base/tree.h"
 
+#include "tests/support/directory.h"
 #include "tests/support/golden.h"
 #include "tests/support/random.h"
 #include "tests/support/same.h"
+#include "tests/support/text.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -24,67 +25,24 @@
 
 enum { ROUNDS = 1500 };
 
-/* Each test runs inside an empty directory of its own, so that paths in messages are short. */
-static int enter_directory(void **state)
+static int enter(void **state)
 {
-    char *path = strdup("/tmp/rankfit-test-XXXXXX");
-    *state = path;
     (void)umask(022);
     (void)unsetenv("RANKFIT_DATA");
-    return path && mkdtemp(path) && chdir(path) == 0 ? 0 : -1;
-}
-
-static void empty_directory(const char *path)
-{
-    DIR *listing = opendir(path);
-    for (struct dirent *entry = listing ? readdir(listing) : NULL; entry;
-         entry = readdir(listing)) {
-        char child[PATH_MAX];
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        (void)snprintf(child, sizeof child, "%s/%s", path, entry->d_name);
-        if (entry->d_type == DT_DIR)
-            empty_directory(child);
-        assert_int_equal(remove(child), 0);
-    }
-    if (listing)
-        (void)closedir(listing);
-}
-
-static int leave_directory(void **state)
-{
-    empty_directory(*state);
-    int ret = chdir("/") == 0 && rmdir(*state) == 0 ? 0 : -1;
-    free(*state);
-    return ret;
+    return directory_enter(state);
 }
 
 static void put(const char *path, const char *text)
 {
-    FILE *out = fopen(path, "w");
-    assert_non_null(out);
-    assert_true(fputs(text, out) >= 0);
-    assert_int_equal(fclose(out), 0);
+    directory_put(path, text, strlen(text));
 }
 
 static void assert_holds(const char *path, const char *want)
 {
-    char *text = support_read_file(path);
+    char *text = text_of_file(path);
     assert_non_null(text);
     assert_string_equal(text, want);
     free(text);
-}
-
-/* How many names a directory holds: a forgotten temporary file would show. */
-static int count_names(const char *path)
-{
-    int count = -2;
-    DIR *listing = opendir(path);
-    assert_non_null(listing);
-    while (readdir(listing))
-        count++;
-    assert_int_equal(closedir(listing), 0);
-    return count;
 }
 
 static mode_t mode_of(const char *path)
@@ -113,7 +71,7 @@ static void test_write(void **state)
     assert_true(S_ISLNK(status.st_mode));
     assert_holds("new.txt", "through");
     assert_int_equal(file_write_whole("/dev/null", "x", 1, &errors), 0);
-    assert_int_equal(count_names("."), 2);
+    assert_int_equal(directory_count("."), 2);
     assert_int_equal(errors.count, 0);
 }
 
@@ -128,15 +86,9 @@ static void test_write_failures(void **state)
     assert_int_equal(file_write_whole("old.txt/new.txt", "x", 1, &errors), -1);
     assert_int_equal(file_write_whole("/dev/full", "x", 1, &errors), -1);
     assert_int_equal(file_write_whole("", "x", 1, &errors), -1);
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    diag_list_print(out, &errors);
-    assert_int_equal(fclose(out), 0);
-    assert_golden("core/file_write_errors.txt", text);
-    free(text);
-    assert_int_equal(count_names("."), 2);
-    assert_int_equal(count_names("directory"), 0);
+    assert_golden_diags("cannot be written", &errors);
+    assert_int_equal(directory_count("."), 2);
+    assert_int_equal(directory_count("directory"), 0);
 }
 
 /* A file size limit stands for a disk that fills up half way. */
@@ -156,9 +108,9 @@ static void test_write_cut_short(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(existing, -1);
     assert_int_equal(fresh, -1);
-    assert_string_equal(errors.items[0].what, "cannot be written: File too large");
+    assert_golden_diags("too large for the limit", &errors);
     assert_holds("old.txt", "old");
-    assert_int_equal(count_names("."), 1);
+    assert_int_equal(directory_count("."), 1);
 }
 
 static int write_document(const char *path, json_t *document, struct diag_list *reterr)
@@ -236,7 +188,7 @@ static void test_failed_documents(void **state)
         assert_int_equal(errors.count, 0);
     }
     assert_holds("old.json", "old");
-    assert_int_equal(count_names("."), 1);
+    assert_int_equal(directory_count("."), 1);
     json_free(document);
 }
 
@@ -281,7 +233,7 @@ static void read_back(const char *path, json_t *want, int round)
     if (status != 0)
         diag_list_print(stderr, &errors);
     if (status != 0 || !same_as_json(tree.root, want)) {
-        char *text = support_read_file(path);
+        char *text = text_of_file(path);
         fail_msg("round %d: %s", round, text);
     }
     tree_done(&tree);
@@ -393,13 +345,7 @@ static void test_find_failures(void **state)
     assert_int_equal(file_find_data("models", "test-model", small, sizeof small, &errors), -1);
     assert_int_equal(setenv("RANKFIT_DATA", "given.yaml", 1), 0);
     find_failing("hardware", "test-gpu-one", &errors);
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    diag_list_print(out, &errors);
-    assert_int_equal(fclose(out), 0);
-    assert_golden("core/file_find_errors.txt", text);
-    free(text);
+    assert_golden_diags("cannot be found", &errors);
 }
 
 /* Notes names with "test-" in them (the source tree's own data are listed too), checks order. */
@@ -438,22 +384,22 @@ static void test_list(void **state)
     assert_int_equal(errors.errors, 1);
 }
 
-#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, enter_directory, leave_directory)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, enter, directory_leave)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_DIRECTORY(test_write),
-        IN_DIRECTORY(test_write_failures),
-        IN_DIRECTORY(test_write_cut_short),
-        IN_DIRECTORY(test_document_forms),
-        IN_DIRECTORY(test_failed_documents),
-        IN_DIRECTORY(test_rendered_scalars),
-        IN_DIRECTORY(test_read_back),
-        IN_DIRECTORY(test_long_keys),
-        IN_DIRECTORY(test_find),
-        IN_DIRECTORY(test_find_failures),
-        IN_DIRECTORY(test_list),
+        TEST(test_write),
+        TEST(test_write_failures),
+        TEST(test_write_cut_short),
+        TEST(test_document_forms),
+        TEST(test_failed_documents),
+        TEST(test_rendered_scalars),
+        TEST(test_read_back),
+        TEST(test_long_keys),
+        TEST(test_find),
+        TEST(test_find_failures),
+        TEST(test_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -255,16 +255,12 @@ static void test_error_texts(void **state)
         { "NUL in text", "a: \"b\\0c\"\n" },
         { "control character in a key", "\"\\e[31m\": 1\n\"\\e[31m\": 2\n" },
     };
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
+    FILE *out = golden_begin();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         append_errors(out, cases[i].title, cases[i].text, strlen(cases[i].text));
     append_errors(out, "NUL in the file", "a: 1\n\0b: 2\n", 11);
     append_errors(out, "NUL in a key", "\"a\\0\": 1\n", 9);
-    assert_int_equal(fclose(out), 0);
-    assert_golden("core/tree_errors.txt", text);
-    free(text);
+    assert_golden_end("malformed");
 }
 
 /* `depth` lists around a number. Returns the reader's status. */
@@ -318,14 +314,12 @@ static void test_limits(void **state)
     assert_int_equal(read_blank(16777216, &errors), 0);
     assert_int_equal(errors.count, 0);
     assert_int_equal(read_nested(65, &errors), -1);
-    assert_string_equal(errors.items[0].what, "nested deeper than 64 levels");
     assert_int_equal(errors.items[0].column, 65);
     assert_int_equal(read_nested(500000, &errors), -1);
     assert_int_equal(read_wide(1000000, &errors), -1);
-    assert_string_equal(errors.items[2].what, "more than 1000000 values");
     assert_int_equal(read_blank(16777217, &errors), -1);
-    assert_string_equal(errors.items[3].what, "larger than 16 MiB");
     assert_int_equal(errors.errors, 4);
+    assert_golden_diags("beyond limits", &errors);
 }
 
 static void test_many_keys(void **state)
@@ -342,8 +336,8 @@ static void test_many_keys(void **state)
     struct diag_list errors = { 0 };
     assert_int_equal(tree_read_text(&tree, "in.yaml", text, bytes, &errors), -1);
     assert_int_equal(errors.errors, 1);
-    assert_string_equal(errors.items[0].what,
-                        "duplicate key 'key5': given in line 6 and again in line 100001");
+    assert_int_equal(errors.items[0].line, 100001);
+    assert_golden_diags("a key twice among 100,000", &errors);
     tree_done(&tree);
     free(text);
 }
@@ -442,13 +436,7 @@ static void test_typed_errors(void **state)
                                          "flag",   "none",  "text",  "nan",  "lonk" };
     assert_int_equal(node_check_keys(map, known, sizeof known / sizeof *known, &errors), -1);
     assert_int_equal(node_check_keys(node_get(map, "map"), known, 2, &errors), -1);
-    char *printed = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&printed, &bytes);
-    diag_list_print(out, &errors);
-    assert_int_equal(fclose(out), 0);
-    assert_golden("core/node_errors.txt", printed);
-    free(printed);
+    assert_golden_diags("wrong types", &errors);
     tree_done(&tree);
 }
 
@@ -480,37 +468,38 @@ static void test_json_blanks(void **state)
 static void test_long_json_keys(void **state)
 {
     (void)state;
+    struct diag_list list = { 0 };
     for (int length = 1021; length <= 1024; length++) {
         char text[1100];
-        struct diag_list list = { 0 };
         struct tree tree;
         int bytes = snprintf(text, sizeof text, "{\"x\": 1,\n \"%0*d\": 1}", length, 0);
         int status = tree_read_text(&tree, "j", text, (size_t)bytes, &list);
         assert_int_equal(status, length <= 1022 ? 0 : -1);
         if (status != 0) {
-            assert_non_null(strstr(list.items[0].what, length == 1023 ? "1023" : "1024"));
-            assert_int_equal(list.items[0].line, 2);
-            assert_int_equal(list.items[0].column, 2);
-            assert_int_equal(list.count, 1);
+            const struct diag *newest = &list.items[list.count - 1];
+            assert_int_equal(newest->line, 2);
+            assert_int_equal(newest->column, 2);
         }
         tree_done(&tree);
     }
+    assert_int_equal(list.count, 2);
+    assert_golden_diags("long keys of JSON", &list);
 }
 
 /* The same in block style, where libyaml only knows that a colon came too late. */
 static void test_long_yaml_keys(void **state)
 {
     (void)state;
+    struct diag_list list = { 0 };
     for (int quoted = 0; quoted < 2; quoted++) {
         char text[1300];
-        struct diag_list list = { 0 };
         struct tree tree;
         int bytes = snprintf(text, sizeof text, "x: 1\n%s%0*d%s: 1\n", quoted ? "\"" : "k", 1100, 0,
                              quoted ? "\"" : "");
         assert_int_equal(tree_read_text(&tree, "y", text, (size_t)bytes, &list), -1);
-        assert_non_null(strstr(list.items[0].what, "within 1024 characters"));
         tree_done(&tree);
     }
+    assert_golden_diags("long keys of YAML", &list);
 }
 
 static void test_unreadable_files(void **state)
@@ -526,11 +515,7 @@ static void test_unreadable_files(void **state)
     tree_done(&tree);
     assert_int_equal(tree_read_file(&tree, "/dev/zero", &errors), -1);
     tree_done(&tree);
-    assert_string_equal(errors.items[0].what, "cannot be read: No such file or directory");
-    assert_string_equal(errors.items[0].file, "/does/not/exist.yaml");
-    assert_string_equal(errors.items[1].what, "cannot be read: Is a directory");
-    assert_string_equal(errors.items[2].what, "the file is empty");
-    assert_string_equal(errors.items[3].what, "larger than 16 MiB");
+    assert_golden_diags("unreadable files", &errors);
 }
 
 int main(void)

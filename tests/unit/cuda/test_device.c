@@ -9,8 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
 
@@ -28,9 +26,9 @@ static void test_limit(void **state)
     void *block = NULL;
     assert_int_equal(cuda_device_open(&device, 0, 1, &none), 0);
     assert_int_equal(cuda_device_limit(&device, 1 * mib, &errors), -1);
-    assert_non_null(strstr(errors.items[0].what, "memory for the context: "));
+    assert_int_equal(errors.errors, 1);
     assert_int_equal(cuda_device_limit(&device, UINT64_MAX, &errors), -1);
-    assert_non_null(strstr(errors.items[1].what, "the memory limit is"));
+    assert_int_equal(errors.errors, 2);
     assert_int_equal(device.ballast_bytes, 0);
     uint64_t context = device.context_bytes, limit = 1024 * mib, before = cuda_device_free_bytes();
     assert_true(context > 0 && context < limit - 16 * mib);

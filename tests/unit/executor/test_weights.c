@@ -3,6 +3,7 @@
 #include "base/safetensors/writer.h"
 #include "executor/runtime/replay.h"
 #include "executor/runtime/weights.h"
+#include "tests/support/golden.h"
 #include "tests/unit/executor/step_fixture.h"
 
 #include <setjmp.h>
@@ -258,14 +259,6 @@ static void write_faulty(const char *path)
     safetensors_close(file);
 }
 
-static bool mentions(const struct diag_list *errors, const char *text)
-{
-    for (int i = 0; i < errors->count; i++)
-        if (strstr(errors->items[i].what, text))
-            return true;
-    return false;
-}
-
 static void test_every_fault_is_told(void **state)
 {
     struct diag_list errors = { 0 };
@@ -282,10 +275,7 @@ static void test_every_fault_is_told(void **state)
     assert_int_equal(weights_open(temporary_path(), model, &weights, &errors), -1);
     assert_null(weights);
     assert_int_equal(errors.errors, 4);
-    assert_true(mentions(&errors, "has no tensor 'lm_head.weight'"));
-    assert_true(mentions(&errors, "has shape [7, 48], expected"));
-    assert_true(mentions(&errors, "is F16; weights are read from BF16 and F32"));
-    assert_true(mentions(&errors, "tensor 'stranger' is not of this model"));
+    assert_golden_diags("four faulty tensors", &errors);
     assert_int_equal(unlink(temporary_path()), 0);
     free(model);
 }
@@ -312,12 +302,12 @@ static void test_choices(void **state)
 
     plan->seq_tokens = 32;
     assert_int_equal(replay_open(path, plan, &replay, &errors), -1);
-    assert_true(mentions(&errors, "'choices.0' has 256 choices"));
     replay_close(&replay);
     plan->seq_tokens = 64;
     plan->model.moe.experts = 4;
     assert_int_equal(replay_open(path, plan, &replay, &errors), -1);
-    assert_true(mentions(&errors, "the model has 4"));
+    if (step_fabric->rank == 0)
+        assert_golden_diags("choices of another sequence and of another model", &errors);
     replay_close(&replay);
     free(model);
     free(plan);

@@ -1,14 +1,12 @@
-/* legality_examples.h - for every rule a way to break the sample layout, and what must be said. */
+/* legality_examples.h - for every rule ways to break the sample layout. */
 #ifndef RANKFIT_TESTS_LAYOUT_LEGALITY_EXAMPLES_H
 #define RANKFIT_TESTS_LAYOUT_LEGALITY_EXAMPLES_H
 
 #include "tests/unit/layout/fixture.h"
 
-/* One way to break the sample, and what must be said. */
 struct example {
     const char *rule;
     void (*bend)(struct fixture *f);
-    const char *what, *hint; /* in the message */
 };
 
 /* Three of the ways by themselves. */

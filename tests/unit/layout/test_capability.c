@@ -7,12 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-/* What the host backend must refuse, one key a row. */
+/* Settings that no backend runs, one key per row. */
 static const struct {
     const char *key, *value;
 } refused[] = {
@@ -77,24 +76,29 @@ static void set(struct fixture *f, const char *key, const char *value)
     assert_int_equal(choice_parse(&f->choices, row, value, (struct pos){ 0 }, &errors), 0);
 }
 
-static void host_refuses_by_key_and_value(void **state)
+/* Each fault names the key and the value. */
+static void refuses_by_key_and_value(void **state)
 {
+    FILE *out = golden_begin();
     (void)state;
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        struct diag_list errors = { 0 };
-        struct fixture f;
-        char want[80];
-
-        fixture_init(&f);
-        set(&f, refused[i].key, refused[i].value);
-        assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), -1);
-        assert_int_equal(errors.errors, 1);
-        (void)snprintf(want, sizeof want, "does not run %s=%s", refused[i].key, refused[i].value);
-        assert_non_null(strstr(errors.items[0].what, want));
+    for (enum backend backend = BACKEND_HOST; backend <= BACKEND_CUDA; backend++) {
+        for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+            struct diag_list errors = { 0 };
+            struct fixture f;
+            char pair[80];
+            fixture_init(&f);
+            set(&f, refused[i].key, refused[i].value);
+            assert_int_equal(capability_check(backend, &f.model, &f.choices, &errors), -1);
+            assert_int_equal(errors.errors, 1);
+            (void)snprintf(pair, sizeof pair, "%s=%s", refused[i].key, refused[i].value);
+            assert_non_null(strstr(errors.items[0].what, pair));
+            diag_list_print(out, &errors);
+        }
     }
+    assert_golden_end("refused settings");
 }
 
-static void host_runs_the_rest(void **state)
+static void runs_the_rest(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
@@ -103,6 +107,7 @@ static void host_runs_the_rest(void **state)
 
         fixture_init(&f);
         set(&f, accepted[i].key, accepted[i].value);
+        assert_int_equal(capability_check(BACKEND_CUDA, &f.model, &f.choices, &errors), 0);
         f.choices.layout.d_rep = f.choices.layout.e_rep = 2;
         assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), 0);
         assert_int_equal(errors.count, 0);
@@ -133,50 +138,19 @@ static void host_refuses_models_it_does_not_run(void **state)
     memset(&errors, 0, sizeof errors);
     assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), -1);
     assert_int_equal(errors.errors, 2);
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    assert_non_null(out);
     set(&f, "sharding", "zero2");
     set(&f, "offload", "checkpoints,optimizer");
     memset(&errors, 0, sizeof errors);
     assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), -1);
-    diag_list_print(out, &errors);
-    assert_int_equal(fclose(out), 0);
-    assert_golden("layout/capability.txt", text);
-    free(text);
-}
-
-static void cuda_runs_what_the_host_runs(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        struct diag_list errors = { 0 };
-        struct fixture f;
-        char expected[120];
-        fixture_init(&f);
-        set(&f, refused[i].key, refused[i].value);
-        assert_int_equal(capability_check(BACKEND_CUDA, &f.model, &f.choices, &errors), -1);
-        (void)snprintf(expected, sizeof expected, "the cuda backend does not run %s=%s",
-                       refused[i].key, refused[i].value);
-        assert_string_equal(errors.items[0].what, expected);
-    }
-    for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
-        struct diag_list errors = { 0 };
-        struct fixture f;
-        fixture_init(&f);
-        set(&f, accepted[i].key, accepted[i].value);
-        assert_int_equal(capability_check(BACKEND_CUDA, &f.model, &f.choices, &errors), 0);
-    }
+    assert_golden_diags("a model and settings at once", &errors);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(host_refuses_by_key_and_value),
-        cmocka_unit_test(host_runs_the_rest),
+        cmocka_unit_test(refuses_by_key_and_value),
+        cmocka_unit_test(runs_the_rest),
         cmocka_unit_test(host_refuses_models_it_does_not_run),
-        cmocka_unit_test(cuda_runs_what_the_host_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,27 +92,24 @@ static void reads_plain_and_sourced_values(void **state)
 static void slips_of_units_are_named(void **state)
 {
     static const struct {
-        const char *key, *line, *hint;
+        const char *key, *line;
     } slips[] = {
-        { "link_bytes_per_second", "link_bytes_per_second: 450", "looks like GB/s" },
-        { "memory_bytes_per_second", "memory_bytes_per_second: 3.35", "looks like TB/s" },
-        { "bf16_flops_per_second", "bf16_flops_per_second: 989", "looks like TFLOP/s" },
-        { "gemm_efficiency", "gemm_efficiency: 72", "looks like a percentage" },
-        { "launch_seconds", "launch_seconds: 4", "looks like microseconds" },
-        { "memory_bytes", "memory_bytes: 80", "looks like GB" },
-        { "memory_bytes", "memory_bytes: 81559", "looks like MiB" },
-        { "domain_gpus", "domain_gpus: 0", "domain_gpus" },
-        { "ring_channels", "ring_channels: many", "ring_channels" },
-        { "gpu", "gpu: \"\"", "the part's own name" },
-        { "memory_bytes", "memory_bytes: detect", "cudaMemGetInfo" },
-        { "gemm_efficiency", "gemm_efficiency: -0.5", "gemm_efficiency" },
+        { "link_bytes_per_second", "link_bytes_per_second: 450" },
+        { "memory_bytes_per_second", "memory_bytes_per_second: 3.35" },
+        { "bf16_flops_per_second", "bf16_flops_per_second: 989" },
+        { "gemm_efficiency", "gemm_efficiency: 72" },
+        { "launch_seconds", "launch_seconds: 4" },
+        { "memory_bytes", "memory_bytes: 80" },
+        { "memory_bytes", "memory_bytes: 81559" },
+        { "domain_gpus", "domain_gpus: 0" },
+        { "ring_channels", "ring_channels: many" },
+        { "gpu", "gpu: \"\"" },
+        { "memory_bytes", "memory_bytes: detect" },
+        { "gemm_efficiency", "gemm_efficiency: -0.5" },
     };
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
+    FILE *out = golden_begin();
     (void)state;
 
-    assert_non_null(out);
     for (size_t i = 0; i < sizeof slips / sizeof *slips; i++) {
         struct hardware h = { 0 };
         struct diag_list errors = { 0 };
@@ -120,13 +117,9 @@ static void slips_of_units_are_named(void **state)
         assert_int_equal(errors.errors, 1);
         assert_string_equal(errors.items[0].file, "gpu.yaml");
         assert_true(errors.items[0].line > 0);
-        if (!strstr(errors.items[0].hint, slips[i].hint))
-            fail_msg("%s: got \"%s\"", slips[i].line, errors.items[0].hint);
         diag_list_print(out, &errors);
     }
-    assert_int_equal(fclose(out), 0);
-    assert_golden("layout/hardware_values.txt", text);
-    free(text);
+    assert_golden_end("slips of units");
 }
 
 /* 1979e12 / 3.35e12 = 591 FLOPs a byte; the dense peak has 295. */
@@ -140,8 +133,7 @@ static void sparse_peaks_are_refused(void **state)
         read_edited("bf16_flops_per_second", "bf16_flops_per_second: 1979e12", &h, &errors), -1);
     assert_int_equal(errors.errors, 1);
     assert_int_equal(errors.items[0].line, 5);
-    assert_non_null(strstr(errors.items[0].what, "590.7 times"));
-    assert_non_null(strstr(errors.items[0].hint, "sparse peak"));
+    assert_golden_diags("a sparse peak", &errors);
 }
 
 static void malformed_files_are_refused(void **state)
@@ -150,24 +142,25 @@ static void malformed_files_are_refused(void **state)
     struct diag_list errors = { 0 };
     (void)state;
 
-    assert_int_equal(read_edited("domain_gpus", NULL, &h, &errors), -1);
-    assert_non_null(strstr(errors.items[0].what, "domain_gpus is missing"));
-    memset(&errors, 0, sizeof errors);
-    assert_int_equal(read_edited("domain_gpus", "domain_gpu: 8", &h, &errors), -1);
-    assert_int_equal(errors.errors, 2); /* unknown, and missing */
-    assert_non_null(strstr(errors.items[0].hint, "domain_gpus"));
-    memset(&errors, 0, sizeof errors);
-    assert_int_equal(read_edited("domain_gpus", "domain_gpus: [8]", &h, &errors), -1);
-    memset(&errors, 0, sizeof errors);
-    assert_int_equal(
-        read_edited("domain_gpus", "domain_gpus: {value: 8, confidence: E}", &h, &errors), -1);
-    memset(&errors, 0, sizeof errors);
-    assert_int_equal(read_edited("domain_gpus", "domain_gpus: {source: x}", &h, &errors), -1);
-    memset(&errors, 0, sizeof errors);
-    assert_int_equal(read_edited("domain_gpus", "domain_gpus: {value: 8, sauce: x}", &h, &errors),
-                     -1);
+    static const char *const lines[] = {
+        NULL,
+        "domain_gpu: 8",
+        "domain_gpus: [8]",
+        "domain_gpus: {value: 8, confidence: E}",
+        "domain_gpus: {source: x}",
+        "domain_gpus: {value: 8, sauce: x}",
+    };
+    FILE *out = golden_begin();
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        memset(&errors, 0, sizeof errors);
+        assert_int_equal(read_edited("domain_gpus", lines[i], &h, &errors), -1);
+        (void)fprintf(out, "# %s\n", lines[i] ? lines[i] : "no line");
+        diag_list_print(out, &errors);
+    }
     memset(&errors, 0, sizeof errors);
     assert_int_equal(read_text("[1, 2]", &h, &errors), -1);
+    diag_list_print(out, &errors);
+    assert_golden_end("malformed files");
 }
 
 static void json_round_trip(const struct hardware *h)
@@ -197,7 +190,7 @@ static void set_by_key(void **state)
     assert_int_equal(hardware_set(&h, "link_bytes_per_second", "900", none, &errors), -1);
     assert_near(h.link_bytes_per_second, 9e11, 1e-12, "bytes/s");
     assert_int_equal(hardware_set(&h, "memory_byte", "1GiB", none, &errors), -1);
-    assert_non_null(strstr(errors.items[1].hint, "hardware.memory_bytes"));
+    assert_golden_diags("refused settings", &errors);
     json_round_trip(&h);
 }
 

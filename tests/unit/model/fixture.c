@@ -1,6 +1,6 @@
 #include "tests/unit/model/fixture.h"
 
-#include "tests/support/golden.h"
+#include "tests/support/text.h"
 
 #include <limits.h>
 #include <setjmp.h>
@@ -48,7 +48,7 @@ int fixture_read(const char *file, const struct edit *edits, struct model *ret,
 {
     char path[PATH_MAX];
     (void)snprintf(path, sizeof path, "%s/tests/data/configs/%s", source_root(), file);
-    char *text = support_read_file(path);
+    char *text = text_of_file(path);
     assert_non_null(text);
     for (const struct edit *edit = edits; edit != NULL && edit->from != NULL; edit++) {
         char *next = replaced(text, edit);
@@ -89,15 +89,4 @@ uint64_t fixture_total(const char *file, const struct edit *edits)
     fixture_model(file, edits, &model);
     model_count(&model, &counts);
     return counts.total;
-}
-
-char *fixture_diagnostics(const struct diag_list *list)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    assert_non_null(out);
-    diag_list_print(out, list);
-    assert_int_equal(fclose(out), 0);
-    return text;
 }

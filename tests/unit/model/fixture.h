@@ -29,7 +29,4 @@ void fixture_shipped(const char *name, struct model *ret);
 /* params_total after the edits. */
 uint64_t fixture_total(const char *file, const struct edit *edits);
 
-/* All diagnostics of a list as text, malloc'd. */
-char *fixture_diagnostics(const struct diag_list *list);
-
 #endif

@@ -1,4 +1,4 @@
-/* What is refused, and in which words: every message is in tests/golden/model/refusals.txt. */
+/* Models and settings that are refused, each with its message in the golden file. */
 #include "tests/unit/model/fixture.h"
 
 #include "tests/support/golden.h"
@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -170,19 +169,14 @@ static int add_refusal(FILE *out, const struct refusal *refusal)
 static void refusals_read_as_recorded(void **state)
 {
     (void)state;
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    assert_non_null(out);
+    FILE *out = golden_begin();
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         if (add_refusal(out, &refusals[i]) == 0)
             continue;
         print_error("not refused: %s\n", refusals[i].title);
         fail();
     }
-    assert_int_equal(fclose(out), 0);
-    assert_golden("model/refusals.txt", text);
-    free(text);
+    assert_golden_end("refused models");
 }
 
 static void settings_read_as_recorded(void **state)
@@ -218,9 +212,7 @@ static void settings_read_as_recorded(void **state)
         model_count(&model, &after);
         assert_int_equal(before.total, after.total);
     }
-    char *text = fixture_diagnostics(&list);
-    assert_golden("model/settings.txt", text);
-    free(text);
+    assert_golden_diags("refused settings", &list);
 }
 
 static void what_is_no_map_is_refused(void **state)

@@ -1,13 +1,11 @@
 #include "tests/unit/plan/fixture.h"
 #include "base/file.h"
 
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -45,26 +43,6 @@ void fixture_plan(struct plan *ret)
     assert_int_equal(plan_seal(ret, &(struct diag_list){ 0 }), 0);
 }
 
-int fixture_enter(void **state)
-{
-    char *path = strdup("/tmp/rankfit-test-XXXXXX");
-    *state = path;
-    return path && mkdtemp(path) && chdir(path) == 0 ? 0 : -1;
-}
-
-int fixture_leave(void **state)
-{
-    DIR *listing = opendir(*state);
-    for (struct dirent *entry = listing ? readdir(listing) : NULL; entry; entry = readdir(listing))
-        if (entry->d_name[0] != '.')
-            (void)unlink(entry->d_name);
-    if (listing)
-        (void)closedir(listing);
-    int ret = chdir("/") == 0 && rmdir(*state) == 0 ? 0 : -1;
-    free(*state);
-    return ret;
-}
-
 void fixture_write_changed(const char *name, const char *text, const char *from, const char *to)
 {
     FILE *file = fopen(name, "w");
@@ -74,15 +52,4 @@ void fixture_write_changed(const char *name, const char *text, const char *from,
         (void)fprintf(file, "%.*s%s", (int)(at - text), text, to);
     (void)fputs(text, file);
     assert_int_equal(fclose(file), 0);
-}
-
-char *fixture_print(const struct diag_list *list)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    assert_non_null(out);
-    diag_list_print(out, list);
-    assert_int_equal(fclose(out), 0);
-    return text;
 }

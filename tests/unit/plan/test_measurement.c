@@ -1,6 +1,7 @@
 /* Measurement files: round trip and faults. */
 #include "base/file.h"
 #include "base/plan/measurement.h"
+#include "tests/support/directory.h"
 #include "tests/support/golden.h"
 #include "tests/unit/plan/fixture.h"
 
@@ -10,7 +11,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
 
@@ -158,22 +158,18 @@ static void test_faults(void **state)
 {
     (void)state;
     struct json *document = sample();
-    char *good = json_dumps(json_view(document), JSON_INDENT(2)), *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
+    char *good = json_dumps(json_view(document), JSON_INDENT(2));
+    FILE *out = golden_begin();
 
-    assert_non_null(out);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         struct diag_list errors = { 0 };
         struct measurement got;
         fixture_write_changed("m.json", good, faults[i].from, faults[i].to);
         assert_int_equal(measurement_load("m.json", &got, &errors), -1);
-        (void)fprintf(out, "== %s\n", faults[i].name);
+        (void)fprintf(out, "# %s\n", faults[i].name);
         diag_list_print(out, &errors);
     }
-    assert_int_equal(fclose(out), 0);
-    assert_golden("plan/measurement_faults.txt", text);
-    free(text);
+    assert_golden_end("one fault each");
     free(good);
     json_free(document);
 }
@@ -181,10 +177,10 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_round_trip, fixture_enter, fixture_leave),
-        cmocka_unit_test_setup_teardown(test_rehearsal, fixture_enter, fixture_leave),
-        cmocka_unit_test_setup_teardown(test_nan_loss, fixture_enter, fixture_leave),
-        cmocka_unit_test_setup_teardown(test_faults, fixture_enter, fixture_leave),
+        IN_DIRECTORY(test_round_trip),
+        IN_DIRECTORY(test_rehearsal),
+        IN_DIRECTORY(test_nan_loss),
+        IN_DIRECTORY(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

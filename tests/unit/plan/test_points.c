@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static char path[] = "/tmp/rankfit-points-XXXXXX";
+static char path[] = "/tmp/rankfit-test-XXXXXX";
 
 static int make_file(void **state)
 {
@@ -149,16 +149,7 @@ static void faults_are_told(void **state)
     assert_int_equal(file_write_whole(path, text, strlen(text), &diags), 0);
     assert_int_equal(points_load(path, &points, &diags), -1);
     points_done(&points);
-    char *told = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&told, &bytes);
-    assert_non_null(out);
-    for (int i = 0; i < diags.count; i++)
-        (void)snprintf(diags.items[i].file, sizeof diags.items[i].file, "points.yaml");
-    diag_list_print(out, &diags);
-    (void)fclose(out);
-    assert_golden("plan/points_faults.txt", told);
-    free(told);
+    assert_golden_diags("faults", &diags);
 }
 
 static void point_is_described(void **state)
@@ -171,12 +162,11 @@ static void point_is_described(void **state)
         .name = "backward", .heads = 32, .kv_heads = 4, .head_dim = 128, .tokens = 4096
     };
     const struct point copy = { .name = "copy", .bytes = 2.5e9 };
-    assert_string_equal(point_describe(&gemm, text, sizeof text), "input 512 x 64 x 32");
-    assert_string_equal(point_describe(&experts, text, sizeof text),
-                        "weight 8 experts, 512 x 64 x 32");
-    assert_string_equal(point_describe(&attention, text, sizeof text),
-                        "backward 4096 tokens, 32/4 x 128");
-    assert_string_equal(point_describe(&copy, text, sizeof text), "copy 2.5e+03 MB");
+    const struct point *const points[] = { &gemm, &experts, &attention, &copy };
+    FILE *out = golden_begin();
+    for (size_t i = 0; i < sizeof points / sizeof *points; i++)
+        (void)fprintf(out, "%s\n", point_describe(points[i], text, sizeof text));
+    assert_golden_end("descriptions");
 }
 
 int main(void)

@@ -3,6 +3,7 @@
 #include "test_derive_fixture.h"
 
 #include "tests/support/asked.h"
+#include "tests/support/golden.h"
 #include "tests/support/near.h"
 
 static struct answer answer;
@@ -20,13 +21,23 @@ static const struct layout *layout(void)
     return &answer.recommended.choices.layout;
 }
 
-static const char *because(const char *choice)
+static void assert_reason(const char *choice)
 {
     for (int i = 0; i < answer.reason_count; i++)
         if (!strcmp(answer.reasons[i].choice, choice))
-            return answer.reasons[i].because;
+            return;
     fail_msg("no reason for %s", choice);
-    return "";
+}
+
+/* The reasons of the newest answer, one a line. */
+static void assert_golden_reasons(const char *title)
+{
+    FILE *out = golden_begin();
+    for (int i = 0; i < answer.reason_count; i++)
+        (void)fprintf(out, "%s: %s\n", answer.reasons[i].choice, answer.reasons[i].because);
+    if (*answer.binding)
+        (void)fprintf(out, "binding: %s\n", answer.binding);
+    assert_golden_end(title);
 }
 
 /* limit = memory - reserve - headroom; never below zero. */
@@ -72,9 +83,9 @@ static void the_headline_question_fits(void **state)
     assert_true(layout()->ep <= 8);
     assert_int_equal(layout_world(layout()), 32);
     assert_int_equal(layout()->micro_batches, 4); /* 32 sequences over dp 8 */
-    assert_non_null(strstr(because("cp=4"), "32,768 local tokens"));
-    assert_non_null(strstr(because("cp=4"), "against cp=2"));
-    assert_non_null(strstr(because("recompute=full"), "run forward again"));
+    assert_reason("cp=4");
+    assert_reason("recompute=full");
+    assert_golden_reasons("the headline question");
     assert_in_range(answer.recommended.choices.primitives.recompute_layers, 1, 39);
     assert_true(answer.candidate_count > 0);
     assert_int_equal(answer.nearest_count, 0);
@@ -144,7 +155,8 @@ static void fixed_choices_are_kept(void **state)
     assert_int_equal(p->moe, MOE_CHUNKED);
     assert_int_equal(p->moe_chunks, 3);
     assert_int_equal(p->context, CONTEXT_ALLGATHER_KV);
-    assert_non_null(strstr(because("loss=full"), "as set"));
+    assert_reason("loss=full");
+    assert_golden_reasons("settings");
 }
 
 static void a_list_of_stages_fixes_their_number(void **state)
@@ -195,7 +207,7 @@ static void the_host_gets_what_its_backend_runs(void **state)
         assert_int_equal(answer.recommended.verdict, VERDICT_FITS);
         assert_int_equal(
             capability_check(BACKEND_HOST, &ask.model, &answer.recommended.choices, &list), 0);
-        assert_non_null(strstr(because("backend=host"), "host backend runs"));
+        assert_reason("backend=host");
         assert_true(answer.derived_over_best > 0.9 && answer.derived_over_best <= 1);
         for (int c = 0; c < answer.candidate_count; c++)
             assert_int_equal(
@@ -312,7 +324,7 @@ static void more_gpus_hold_more_state(void **state)
     assert_int_equal(answer.recommended.verdict, VERDICT_DOES_NOT_FIT);
     assert_int_equal(answer.nearest[0].gpus, 2 + 2 * (answer.nearest[0].gpus > 2));
     ask_nearest(&ask, &answer.nearest[0]);
-    assert_non_null(strstr(answer.binding, "static memory"));
+    assert_golden_reasons("state that does not fit");
 }
 
 /* Four domains in which gathers of a large model do not hide: the decisions in order end at half of
@@ -326,7 +338,8 @@ static void far_from_the_best_is_looked_further(void **state)
     assert_int_equal(answer_judge(&ask.q, &answer, &(struct diag_list){ 0 }), 0);
     assert_true(answer.derived_over_best > 0.97 && answer.derived_over_best <= 1 + 1e-9);
     assert_string_equal(answer.policy, "cp=1 ep=8");
-    assert_non_null(strstr(because("ep=8"), "faster than what the decisions in order give"));
+    assert_reason("ep=8");
+    assert_golden_reasons("looked further");
 }
 
 /* Policy is what the domain and the memory say, not time: across domains the widest expert group
@@ -338,8 +351,8 @@ static void the_policy_is_told(void **state)
     ask_init(&ask, "qwen3.5-35b-a3b", "h100-sxm", 32, 131072);
     derive_ok(&ask);
     assert_string_equal(answer.policy, "cp=4 ep=8 tp=1");
-    assert_non_null(strstr(because("ep=8"), "one expert group per domain of 8"));
-    assert_non_null(strstr(because("cp=4"), "faster, outside the policy"));
+    assert_reason("ep=8");
+    assert_reason("cp=4");
     ask_init(&ask, "qwen3-30b-a3b", "h100-sxm", 8, 16384);
     derive_ok(&ask);
     assert_string_equal(answer.policy, "cp=1");
@@ -355,7 +368,8 @@ static void a_policy_that_costs_too_much_gives_way(void **state)
     derive_ok(&ask);
     double seconds = answer.recommended.time.seconds;
     assert_int_equal(layout()->ep, 1);
-    assert_non_null(strstr(because("ep=1"), "as wide as the domain allows, ep=8, would take"));
+    assert_reason("ep=1");
+    assert_golden_reasons("a policy that costs too much");
     ask_set(&ask, "ep", "8");
     derive_ok(&ask);
     assert_true(answer.recommended.time.seconds > 1.15 * seconds);

@@ -1,13 +1,12 @@
 /* Damaged and hostile files: each is refused with what is wrong, in the words of a golden file. */
 #include "base/safetensors/safetensors.h"
 
+#include "tests/support/directory.h"
 #include "tests/support/golden.h"
 #include "tests/unit/safetensors/fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -60,36 +59,36 @@ static const struct {
 static void test_headers(void **state)
 {
     (void)state;
-    struct transcript transcript = { .used = 0 };
+    (void)golden_begin();
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
         fixture_put_tensors("x.safetensors", headers[i].header, headers[i].data_bytes);
-        fixture_refuse(&transcript, headers[i].title, "x.safetensors");
+        fixture_refuse(headers[i].title, "x.safetensors");
     }
-    assert_golden("safetensors/headers.txt", transcript.text);
+    assert_golden_end("headers");
 }
 
 static void test_files(void **state)
 {
     (void)state;
-    struct transcript transcript = { .used = 0 };
-    fixture_refuse(&transcript, "no file", "none.safetensors");
+    (void)golden_begin();
+    fixture_refuse("no file", "none.safetensors");
     assert_int_equal(mkdir("empty", 0755), 0);
-    fixture_refuse(&transcript, "empty directory", "empty");
+    fixture_refuse("empty directory", "empty");
     assert_int_equal(mkfifo("pipe", 0644), 0);
-    fixture_refuse(&transcript, "pipe without a writer", "pipe");
-    fixture_put("x.safetensors", "", 0);
-    fixture_refuse(&transcript, "empty file", "x.safetensors");
-    fixture_put("x.safetensors", "\2\0\0\0\0\0\0", 7);
-    fixture_refuse(&transcript, "seven bytes", "x.safetensors");
-    fixture_put("x.safetensors", "\3\0\0\0\0\0\0\0{}", 10);
-    fixture_refuse(&transcript, "header longer than the file", "x.safetensors");
-    fixture_put("x.safetensors", "\x01\xe1\xf5\x05\0\0\0\0{}", 10);
-    fixture_refuse(&transcript, "header of 100,000,001 bytes", "x.safetensors");
-    fixture_put("x.safetensors", "\xff\xff\xff\xff\xff\xff\xff\xff{}", 10);
-    fixture_refuse(&transcript, "header of 2^64 - 1 bytes", "x.safetensors");
-    fixture_put("x.safetensors", "\2\0\0\0\0\0\0\0{\0", 10);
-    fixture_refuse(&transcript, "NUL in the header", "x.safetensors");
-    assert_golden("safetensors/files.txt", transcript.text);
+    fixture_refuse("pipe without a writer", "pipe");
+    directory_put("x.safetensors", "", 0);
+    fixture_refuse("empty file", "x.safetensors");
+    directory_put("x.safetensors", "\2\0\0\0\0\0\0", 7);
+    fixture_refuse("seven bytes", "x.safetensors");
+    directory_put("x.safetensors", "\3\0\0\0\0\0\0\0{}", 10);
+    fixture_refuse("header longer than the file", "x.safetensors");
+    directory_put("x.safetensors", "\x01\xe1\xf5\x05\0\0\0\0{}", 10);
+    fixture_refuse("header of 100,000,001 bytes", "x.safetensors");
+    directory_put("x.safetensors", "\xff\xff\xff\xff\xff\xff\xff\xff{}", 10);
+    fixture_refuse("header of 2^64 - 1 bytes", "x.safetensors");
+    directory_put("x.safetensors", "\2\0\0\0\0\0\0\0{\0", 10);
+    fixture_refuse("NUL in the header", "x.safetensors");
+    assert_golden_end("files");
 }
 
 /* Every proper beginning of a valid file is refused. */
@@ -110,38 +109,38 @@ static void test_cut_anywhere(void **state)
 
 static void put_text(const char *path, const char *text)
 {
-    fixture_put(path, text, strlen(text));
+    directory_put(path, text, strlen(text));
 }
 
 static void test_indexes(void **state)
 {
     (void)state;
     static const char *const name = "model.safetensors.index.json";
-    struct transcript transcript = { .used = 0 };
+    (void)golden_begin();
     fixture_put_tensors("one.safetensors", "{" TENSOR("a", "U8", "[3]", 0, 3) "}", 3);
     put_text(name, "{\"weight_map\": {\"a\": \"one.safetensors\",\n\"b\": \"one.safetensors\"}}");
-    fixture_refuse(&transcript, "tensor that its shard has not", ".");
+    fixture_refuse("tensor that its shard has not", ".");
     put_text(name, "{\"weight_map\": {\"a\": \"one.safetensors\", \"b\": \"two.safetensors\"}}");
-    fixture_refuse(&transcript, "shard that is not there", ".");
+    fixture_refuse("shard that is not there", ".");
     put_text(name, "{\"weight_map\": {\"a\": \"../one.safetensors\"}}");
-    fixture_refuse(&transcript, "shard elsewhere", ".");
+    fixture_refuse("shard elsewhere", ".");
     put_text(name, "{\"weight_map\": {\"a\": 1}}");
-    fixture_refuse(&transcript, "shard without a name", ".");
+    fixture_refuse("shard without a name", ".");
     put_text(name, "{\"weight_map\": {}}");
-    fixture_refuse(&transcript, "no shards", ".");
+    fixture_refuse("no shards", ".");
     put_text(name, "{\"metadata\": {}}");
-    fixture_refuse(&transcript, "no weight_map", ".");
+    fixture_refuse("no weight_map", ".");
     put_text(name, "[]");
-    fixture_refuse(&transcript, "no map", ".");
+    fixture_refuse("no map", ".");
     put_text(name, "{\"weight_map\": {\"a\": \"one.safetensors\", \"a\": \"one.safetensors\"}}");
-    fixture_refuse(&transcript, "name twice", ".");
-    assert_golden("safetensors/indexes.txt", transcript.text);
+    fixture_refuse("name twice", ".");
+    assert_golden_end("indexes");
 }
 
 static void test_expectations(void **state)
 {
     (void)state;
-    struct transcript transcript = { .used = 0 };
+    (void)golden_begin();
     struct diag_list errors = { 0 };
     struct safetensors *checkpoint = NULL;
     const struct stored_tensor *found = NULL;
@@ -160,7 +159,7 @@ static void test_expectations(void **state)
     for (size_t i = 0; i < sizeof expectations / sizeof *expectations; i++)
         assert_int_equal(safetensors_expect(checkpoint, &expectations[i], &found, &errors), -1);
     /* The nearest spelling comes with a missing name only where that is the first fault. */
-    fixture_note(&transcript, "expectations", &errors);
+    fixture_note("expectations", &errors);
     errors = (struct diag_list){ 0 };
     assert_int_equal(safetensors_expect(checkpoint, &expectations[3], &found, &errors), -1);
     const struct stored_tensor *x = safetensors_find(checkpoint, "x");
@@ -174,19 +173,17 @@ static void test_expectations(void **state)
     assert_int_equal(safetensors_read(checkpoint, range, TENSOR_TYPE_F4, bytes, &errors), -1);
     assert_int_equal(truncate("model.safetensors", 150), 0);
     assert_int_equal(safetensors_read_all(checkpoint, x, TENSOR_TYPE_F16, bytes, &errors), -1);
-    fixture_note(&transcript, "reads", &errors);
-    assert_golden("safetensors/expectations.txt", transcript.text);
+    fixture_note("reads", &errors);
+    assert_golden_end("expectations");
     safetensors_close(checkpoint);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_headers, fixture_enter, fixture_leave),
-        cmocka_unit_test_setup_teardown(test_files, fixture_enter, fixture_leave),
-        cmocka_unit_test_setup_teardown(test_cut_anywhere, fixture_enter, fixture_leave),
-        cmocka_unit_test_setup_teardown(test_indexes, fixture_enter, fixture_leave),
-        cmocka_unit_test_setup_teardown(test_expectations, fixture_enter, fixture_leave),
+        IN_DIRECTORY(test_headers),      IN_DIRECTORY(test_files),
+        IN_DIRECTORY(test_cut_anywhere), IN_DIRECTORY(test_indexes),
+        IN_DIRECTORY(test_expectations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,8 +3,10 @@
 #include "base/safetensors/safetensors.h"
 #include "base/safetensors/writer.h"
 
+#include "tests/support/directory.h"
 #include "tests/support/golden.h"
 #include "tests/support/random.h"
+#include "tests/support/text.h"
 #include "tests/unit/safetensors/fixture.h"
 
 #include <fcntl.h>
@@ -134,7 +136,7 @@ static void test_round_trip(void **state)
         draw_sample(&seed, &sample);
         write_in_pieces(&seed, &sample, "x.safetensors");
         compare_sample(&seed, &sample, "x.safetensors");
-        assert_int_equal(fixture_count_names(), 1);
+        assert_int_equal(directory_count("."), 1);
         free(sample.data);
     }
 }
@@ -152,7 +154,7 @@ static void test_bytes(void **state)
     assert_int_equal(safetensors_append(writer, "yz", 2, &errors), 0);
     assert_int_equal(access("x.safetensors", F_OK), -1);
     assert_int_equal(safetensors_commit(writer, &errors), 0);
-    char *text = support_read_file("x.safetensors");
+    char *text = text_of_file("x.safetensors");
     assert_non_null(text);
     /* 53 characters and three spaces are 56. */
     assert_memory_equal(text,
@@ -301,7 +303,7 @@ static void test_shards(void **state)
                         "{\"__metadata__\":{\"format\":\"pt\"},"
                         "\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}",
                         2);
-    fixture_put("d/model.safetensors.index.json", index, sizeof index - 1);
+    directory_put("d/model.safetensors.index.json", index, sizeof index - 1);
     assert_int_equal(safetensors_open("d", &checkpoint, &errors), 0);
     assert_int_equal(safetensors_count(checkpoint), 2);
     assert_string_equal(safetensors_at(checkpoint, 0)->name, "a");
@@ -314,39 +316,39 @@ static void test_shards(void **state)
     safetensors_close(checkpoint);
 }
 
-static void refuse_contents(struct transcript *transcript, const char *title,
-                            const struct tensor_description *tensors, size_t count)
+static void refuse_contents(const char *title, const struct tensor_description *tensors,
+                            size_t count)
 {
     const struct safetensors_contents contents = { .count = count, .tensors = tensors };
     struct diag_list errors = { 0 };
     struct safetensors_writer *writer = NULL;
     assert_int_equal(safetensors_create("x.safetensors", &contents, &writer, &errors), -1);
     assert_null(writer);
-    fixture_note(transcript, title, &errors);
+    fixture_note(title, &errors);
 }
 
 static void test_refused_contents(void **state)
 {
     (void)state;
     const uint64_t shape[] = { UINT64_C(1) << 40, UINT64_C(1) << 40, 1 };
-    struct transcript transcript = { .used = 0 };
+    (void)golden_begin();
     const struct tensor_description twice[] = { { "a", TENSOR_TYPE_U8, 1, shape + 2 },
                                                 { "a", TENSOR_TYPE_F32, 1, shape + 2 } };
-    refuse_contents(&transcript, "name twice", twice, 2);
+    refuse_contents("name twice", twice, 2);
     const struct tensor_description reserved = { "__metadata__", TENSOR_TYPE_U8, 1, shape + 2 };
-    refuse_contents(&transcript, "reserved name", &reserved, 1);
+    refuse_contents("reserved name", &reserved, 1);
     const struct tensor_description foreign = { "a\xff", TENSOR_TYPE_U8, 1, shape + 2 };
-    refuse_contents(&transcript, "not UTF-8", &foreign, 1);
+    refuse_contents("not UTF-8", &foreign, 1);
     const struct tensor_description huge = { "a", TENSOR_TYPE_U8, 2, shape };
-    refuse_contents(&transcript, "beyond 64 bits", &huge, 1);
+    refuse_contents("beyond 64 bits", &huge, 1);
     const struct tensor_description half = { "a", TENSOR_TYPE_F4, 1, shape + 2 };
-    refuse_contents(&transcript, "half a byte", &half, 1);
+    refuse_contents("half a byte", &half, 1);
     const struct tensor_description axes = { "a", TENSOR_TYPE_U8, 9, shape };
-    refuse_contents(&transcript, "nine axes", &axes, 1);
+    refuse_contents("nine axes", &axes, 1);
     const struct tensor_description any = { "a", TENSOR_TYPE_ANY, 1, shape + 2 };
-    refuse_contents(&transcript, "any dtype", &any, 1);
-    assert_int_equal(fixture_count_names(), 0);
-    assert_golden("safetensors/contents.txt", transcript.text);
+    refuse_contents("any dtype", &any, 1);
+    assert_int_equal(directory_count("."), 0);
+    assert_golden_end("contents");
 }
 
 /* Begins a file of one tensor of 1 MiB over an older file. */
@@ -365,9 +367,9 @@ static void test_unfinished(void **state)
 {
     (void)state;
     static uint8_t data[1 << 20];
-    struct transcript transcript = { .used = 0 };
+    (void)golden_begin();
     struct diag_list errors = { 0 };
-    fixture_put("x.safetensors", "old", 3);
+    directory_put("x.safetensors", "old", 3);
 
     struct safetensors_writer *writer = begin_large("x.safetensors");
     assert_int_equal(safetensors_append(writer, data, 1000, &errors), 0);
@@ -389,15 +391,13 @@ static void test_unfinished(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(full, -1);
 
-    fixture_note(&transcript, "unfinished", &errors);
-    assert_golden("safetensors/unfinished.txt", transcript.text);
-    char *text = support_read_file("x.safetensors");
+    fixture_note("unfinished", &errors);
+    assert_golden_end("unfinished");
+    char *text = text_of_file("x.safetensors");
     assert_string_equal(text, "old");
     free(text);
-    assert_int_equal(fixture_count_names(), 1);
+    assert_int_equal(directory_count("."), 1);
 }
-
-#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, fixture_enter, fixture_leave)
 
 int main(void)
 {
