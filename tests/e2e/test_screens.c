@@ -1,0 +1,101 @@
+/* The screens of every command as a person sees them, in tests/golden/screens.txt. */
+#include "tests/e2e/program.h"
+#include "tests/e2e/texts.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define MAIN "--model qwen3.5-35b-a3b --hardware h100-sxm --seq 128K --gpus "
+#define SMALL "--model qwen3-30b-a3b --hardware h100-sxm --gpus 8 --seq 16K"
+#define HOST                                                                                       \
+    "--model tiny-moe --hardware host --gpus 2 --seq 128 --set ep=2 --set tp=1 --set pp=1"         \
+    " --set cp=1 --set sharding=fsdp --set hardware.memory_bytes=16GB --set hardware.cores=2"      \
+    " --set hardware.host_memory_bytes=16GB"
+/* Figures that a processor measures read N, times T. */
+#define MASKED                                                                                     \
+    " 2>/dev/null | sed -E 's/[-+]?[0-9][0-9.,]* ?(ms|us|s)\\b/T/g; s/[-+]?[0-9][0-9.,]*/N/g; "    \
+    "s/on .* \\(host\\)/on DEVICE (host)/; s/  +/  /g'"
+/* A plan and its measurement on an H200, as $TMP/plan.json and $TMP/measurement.json. */
+#define STORED                                                                                     \
+    "python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); [json.dump(d[k], "            \
+    "open(sys.argv[2] + \"/\" + k + \".json\", \"w\")) for k in (\"plan\", \"measurement\")]' "    \
+    "\"$RANKFIT_SOURCE_ROOT/tests/data/measured/moe1-32k.json\" $TMP && "
+/* glibc's argp breaks some lines by memory that it has not set: one line for each option instead.
+ */
+#define ONE_LINE "tr -s ' \\n' ' ' | sed 's/ -/\\n-/g; s/$/\\n/'"
+#define EACH(command, words) "for w in " words "; do " command " || exit; done"
+
+static const struct told screens[] = {
+    { "--version", 0, "$RANKFIT --version | tr -d '0-9.'" },
+    { "--help", 0, "$RANKFIT --help" },
+    { "COMMAND --help", 0,
+      EACH("$RANKFIT $w --help | " ONE_LINE,
+           "plan budget run compare explain list pair rehearse calibrate "
+           "search sweep grid validate") },
+    { "plan", 0, "$RANKFIT plan " MAIN "32" },
+    { "plan of a dense model", 0,
+      "$RANKFIT plan --model llama-3.1-70b --hardware h100-sxm --gpus 64 --seq 8K" },
+    { "plan of stages", 0,
+      "$RANKFIT plan --model qwen3-30b-a3b --hardware h100-sxm --gpus 32 --seq 4K --global-batch "
+      "256 "
+      "--set pp=4 --set vpp=2 --set offload=optimizer --routing 80:4" },
+    { "plan that does not fit", 1, "$RANKFIT plan " MAIN "2" },
+    { "budget", 0, "$RANKFIT budget " SMALL },
+    { "budget of a rank", 0,
+      "$RANKFIT budget --model qwen3-8b --hardware h100-sxm --gpus 8 --seq 4K --set pp=4 --rank "
+      "7" },
+    { "search", 0, "$RANKFIT search --threads 1 " SMALL " --set tp=1 --set moe=plain" },
+    { "search for hours", 0,
+      "$RANKFIT search --threads 1 " SMALL
+      " --set tp=1 --set moe=plain --objective gpu-hours --tokens 1e12" },
+    { "search for a Pareto front", 0,
+      "$RANKFIT search --threads 1 --pareto --model qwen3-0.6b --hardware h100-sxm --gpus 4 --seq "
+      "16K" },
+    { "search that finds none", 1,
+      "$RANKFIT search --threads 1 --model llama-3.1-70b --hardware h100-sxm --gpus 2 --seq 8K "
+      "--set offload=none" },
+    { "sweep", 0,
+      "$RANKFIT sweep --model qwen3-30b-a3b --hardware h100-sxm --gpus 3,8,16 --seq 8K,32K --set "
+      "ep=8" },
+    { "grid", 0, "$RANKFIT grid " SMALL },
+    { "compare", 0, STORED "$RANKFIT compare $TMP/plan.json $TMP/measurement.json" },
+    { "compare out of tolerance", 1,
+      STORED "sed -i 's/\"device_bytes\": [0-9]*/\"device_bytes\": 1000/' $TMP/measurement.json && "
+             "$RANKFIT compare $TMP/plan.json $TMP/measurement.json" },
+    { "explain a model", 0, "$RANKFIT explain qwen3.5-35b-a3b" },
+    { "explain a machine", 0, "$RANKFIT explain h100-sxm" },
+    { "explain with a plan", 0,
+      "$RANKFIT plan " SMALL " -o $TMP/p.yaml >/dev/null && "
+      "for w in ep weights layer_working balance matmul; do $RANKFIT explain $w $TMP/p.yaml; "
+      "done" },
+    { "explain every key", 0,
+      "for w in $($RANKFIT list keys | cut -d' ' -f1 | grep -v FIELD); do $RANKFIT explain $w; "
+      "done" },
+    { "explain every item", 0,
+      "for w in $($RANKFIT list items | cut -d' ' -f1); do $RANKFIT explain $w; done" },
+    { "list", 0,
+      EACH("$RANKFIT list $w", "models hardware recipes keys items primitives rules facts "
+                               "validation") },
+    { "validate figures", 0, "$RANKFIT validate figures" },
+    { "validate stages", 0, "$RANKFIT validate stages 2>/dev/null" },
+    { "validate public", 0, "$RANKFIT validate public 2>/dev/null" },
+};
+
+static const struct told runs[] = {
+    { "run", 0, "$RANKFIT run " HOST " --steps 2" MASKED },
+    { "rehearse", 0, "$RANKFIT rehearse " HOST " --rank 1 --steps 1" MASKED },
+    { "pair", 0, "$RANKFIT pair recompute=full --steps 1" MASKED },
+};
+
+int main(void)
+{
+    enum { SCREENS = sizeof screens / sizeof *screens, RUNS = sizeof runs / sizeof *runs };
+    struct CMUnitTest tests[SCREENS + RUNS];
+    told_tests(screens, SCREENS, tests);
+    told_tests(runs, RUNS, tests + SCREENS);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
