@@ -49,7 +49,11 @@ enum {
     WGRAD_DELAY_ALL = -1,
     RECOMPUTE_ALL_LAYERS = -1,
     LOSS_TILE_TOKENS = 512,
-    LATENT_HEAD_BLOCK = 8
+    LATENT_HEAD_BLOCK = 8,
+    /* Of a gated delta net: the widest head, and the longest convolution in tokens, that a backend
+     * runs. */
+    DELTA_HEAD_MAX = 512,
+    DELTA_CONV_MAX = 8
 };
 
 struct primitives {

@@ -2,24 +2,34 @@
  * chunks, and the gated norm behind it. Rows are tokens; a run is `tokens` neighbouring rows that
  * belong to one sequence, and a call works on `runs` of them that follow each other.
  *
- * Contract
- *   The rule, for each value head with key k, query q (unit vectors), value v, decay g <= 0 and
- * rate beta of a token, and a state S [key_dim, value_dim]: S <- exp(g) S;  S <- S + k (beta (v -
- * S^T k))^T;  o = S^T q / sqrt(key_dim). It is computed in chunks of DELTA_CHUNK tokens counted
- * from the run's start: the last chunk may be shorter, and so may a run. The step-by-step form
- * above is what tests compare with. Numbers: q, k, v, o and their gradients are bf16, g and beta
- * fp32, states fp32, sums fp32. Saved from forward to backward, T tokens, h value heads: the
- * projection p   bf16 [T, projection width], by the caller; o                  bf16 [T, h
- * value_dim], for the gated norm alone; states             fp32 [runs, segments, h, key_dim,
- * value_dim]: the state before every DELTA_SEGMENT tokens of a run (delta_states_bytes). 16 MiB for
- * 32 heads of 128 x 128 and 32,768 tokens; nothing else of the rule is kept. Working tensors, each
- * taken by the caller while it is used: qkv bf16 [T, channels], decay fp32 [T, h], beta fp32 [T,
- * h]: made by delta_input for the rule, and made again before the rule's backward; the backward
- * adds d_qkv bf16 [T, channels] and d_decay, d_beta fp32 [T, h]; d_p has the projection's width.
- *   Workspace of a call (delta_workspace_bytes), t the tokens of a run, R its runs, h its heads,
- *   bounded by DELTA_SEGMENT and not growing with the run beyond it:
- *     host, fp32: dk dv + 64 (5 dk + 7 max(dk, dv)) + 4 x 64^2 floats; backward in addition
- *     (min(ceil(t/64), 64) + h / key heads) dk dv + 2 min(t, 4096) dk. */
+ * The rule. For each value head, with key k and query q (unit vectors), value v, decay g <= 0 and
+ * rate beta of a token, and a state S [key_dim, value_dim]:
+ *     S <- exp(g) S;  S <- S + k (beta (v - S^T k))^T;  o = S^T q / sqrt(key_dim).
+ * A backend may compute it in chunks of DELTA_CHUNK tokens counted from the run's start; the last
+ * chunk may be shorter, and so may a run. The form above is what tests compare with.
+ *
+ * Numbers. q, k, v, o and their gradients are bf16; g, beta and states fp32; sums fp32. Heads are
+ * at most DELTA_HEAD_MAX wide, convolutions at most DELTA_CONV_MAX tokens long.
+ *
+ * Memory. T tokens, h value heads, hk key heads, dk and dv their widths.
+ * - Saved from forward to backward: the caller's projection p bf16 [T, projection width]; o bf16
+ *   [T, h dv], for the gated norm alone; states fp32 [runs, segments, h, dk, dv], the state before
+ *   every DELTA_SEGMENT tokens of a run. States take 16 MiB for 32 heads of 128 x 128 and 32,768
+ *   tokens; nothing else of the rule is kept.
+ * - Working tensors, which the caller takes while they are used: qkv bf16 [T, channels], decay and
+ *   beta fp32 [T, h], which delta_input makes for the rule and again before the rule's backward;
+ *   the backward adds d_qkv bf16 [T, channels], d_decay and d_beta fp32 [T, h]; d_p has the
+ *   projection's width.
+ * - Workspace of a call (delta_workspace_bytes), bounded however long a run is. R runs of t tokens,
+ *   n = ceil(min(t, 4096) / 64) chunks in a segment:
+ *     host: 4 (dk dv + 64 (5 dk + 7 max(dk, dv)) + 4 x 64^2) bytes; backward in addition
+ *       4 ((n + h / hk) dk dv + 2 min(t, 4096) dk).
+ *     CUDA, heads of 128 x 128: G = max(1, min(R, floor(4096 / (n h)))) runs at a time take
+ *       G h (17,408 n + 131,072) bytes; backward in addition 65,536 G h n.
+ *     CUDA, other heads: one of B = 4 dk dv for each of the R h pairs of a run and a value head,
+ *       backward 129 (h / hk) 4 dk dv for each of the R hk pairs of a run and a key head; as many
+ *       of them as 256 MiB hold, at least one.
+ *   The transitions of a first pass and the states of a second one need the same. */
 #ifndef RANKFIT_EXECUTOR_BACKEND_DELTA_H
 #define RANKFIT_EXECUTOR_BACKEND_DELTA_H
 

@@ -1,25 +1,29 @@
 /* delta_net.h - what the parts of a gated delta net share: its sizes, what it saves, and the forms
  * in which its rule runs where the ranks of a context group share sequences. Within nn/ only.
  *
- * Contract of the forms (`linear_context`), T local tokens, A = T cp, R runs of a rank (zig-zag:
- * two of each sequence), h value heads, W the convolution's width: none        cp is 1: every run
- * is a whole sequence. state_pass  a rank works at its own tokens, all heads. Each run begins with
- * the tail of the run before it in the sequence (the halo) and with the state that the runs before
- * leave. Two passes: every run from zeros, for its end and its transition; these are gathered, and
- * every rank combines them to the states before its own runs; then the runs from there. No rank
- * waits for another's chunks, and zig-zag order costs nothing: a sequence is a row of 2 cp runs
- * whoever has them. Backward likewise from the end: gradients of states from zeros, combined with
- * the same transitions. Memory, all `kv_gather` but what is saved: tails bf16 [R, (W-1) C] and [R
- * cp, ..], halos bf16 [R, (W-1) C]; ends fp32 [R, h dk dv] and [R cp, ..], transitions fp32 of all
- * [R cp, h dk dk], states fp32 [R, h dk dv]; in the backward d_halo fp32 [R, (W-1) C], [R cp, ..].
- * Saved in addition: transitions fp32 [R, h dk dk]. head_split  a rank works at whole sequences,
- * h/cp of the heads: what enters the convolution (q, k, v, b, a) is exchanged, and o on the way
- * back; cp divides the key heads. Memory, all `kv_gather`: three times [T, C + 2h] bf16 at an
- * exchange (to send, received, in sequence order, of which two live at a time), o [T, Vd] likewise.
- * What they preserve: the values of one rank with whole sequences, up to the order of sums (a state
- * carried by a transition) and, in the backward, bf16 rounding of gradients at the ends of runs.
- * How they are tested: one rank against 2, 4 and 8 under both forms, with ep and fsdp, several
- * sequences and micro-batches (tests/unit/executor/test_step_context). */
+ * Contract of the forms (`linear_context`). T local tokens, A = T cp; R runs of a rank (zig-zag:
+ * two of each sequence); C channels, h value heads, Vd = h dv; W the convolution's width.
+ * - none: cp is 1, and every run is a whole sequence.
+ * - state_pass: a rank works at its own tokens with all heads. Each run begins with the tail of the
+ *   run before it in the sequence (the halo) and with the state that the runs before it leave. It
+ *   takes two passes: every run from zeros, for its end and its transition; these are gathered, and
+ *   every rank combines them to the states before its own runs; then the runs from there. No rank
+ *   waits for another's chunks, and zig-zag order costs nothing: a sequence is a row of 2 cp runs
+ * in whatever order ranks have them. Backward is the same from the end: gradients of states from
+ *   zeros, combined with the same transitions.
+ *   Memory, all `kv_gather` but what is saved: tails bf16 [R, (W-1) C] and [R cp, ..], halos bf16
+ *   [R, (W-1) C]; ends fp32 [R, h dk dv] and [R cp, ..], transitions fp32 of all [R cp, h dk dk],
+ *   states fp32 [R, h dk dv]; in the backward d_halo fp32 [R, (W-1) C] and [R cp, ..]. Saved in
+ *   addition: transitions fp32 [R, h dk dk].
+ * - head_split: a rank works at whole sequences with h/cp of the heads. What enters the convolution
+ *   (q, k, v, b, a) is exchanged, and o on the way back; cp divides the key heads. Memory, all
+ *   `kv_gather`: [T, C + 2h] bf16 three times at an exchange (to send, received, in sequence
+ * order), of which two live at a time; o [T, Vd] likewise.
+ *
+ * What the forms preserve: the values of one rank with whole sequences, up to the order of sums (a
+ * state carried by a transition) and, in the backward, bf16 rounding of gradients at the ends of
+ * runs. How they are tested: one rank against 2, 4 and 8 under both forms, with ep and fsdp,
+ * several sequences and micro-batches (tests/unit/executor/test_step_layouts). */
 #ifndef RANKFIT_EXECUTOR_NN_DELTA_NET_H
 #define RANKFIT_EXECUTOR_NN_DELTA_NET_H
 

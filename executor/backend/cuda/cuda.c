@@ -172,6 +172,16 @@ static const struct backend_ops cuda_ops = {
     .copy_rows = cuda_copy_rows,
     .rows_to_bf16 = cuda_rows_to_bf16,
     .draw_normal = cuda_draw_normal,
+    .delta_workspace_bytes = cuda_delta_workspace_bytes,
+    .delta_input = cuda_delta_input,
+    .delta_input_backward = cuda_delta_input_backward,
+    .delta_tails = cuda_delta_tails,
+    .delta_tails_backward = cuda_delta_tails_backward,
+    .delta_combine = cuda_delta_combine,
+    .delta_rule = cuda_delta_rule,
+    .delta_rule_backward = cuda_delta_rule_backward,
+    .gated_norm = cuda_gated_norm,
+    .gated_norm_backward = cuda_gated_norm_backward,
     .zero_aside = cuda_zero_aside,
     .await_aside = cuda_await_aside,
 };
@@ -198,9 +208,13 @@ static int open_device(struct cuda *c, struct diag_list *reterr)
         return cuda_refuse(reterr, "GPU %d asked for, %d there", c->device, count);
     if (cuda_check(cudaSetDevice(c->device), "cudaSetDevice", reterr) != 0)
         return -1;
-    return cuda_check(
-        cudaDeviceGetAttribute(&c->multiprocessors, cudaDevAttrMultiProcessorCount, c->device),
-        "cudaDeviceGetAttribute", reterr);
+    if (cuda_check(
+            cudaDeviceGetAttribute(&c->multiprocessors, cudaDevAttrMultiProcessorCount, c->device),
+            "cudaDeviceGetAttribute", reterr) != 0)
+        return -1;
+    return cuda_check(cudaDeviceGetAttribute(&c->block_shared_bytes,
+                                             cudaDevAttrMaxSharedMemoryPerBlockOptin, c->device),
+                      "cudaDeviceGetAttribute", reterr);
 }
 
 static int open_streams(struct cuda *c, struct diag_list *reterr)

@@ -44,6 +44,7 @@ struct attention_plans;
 struct cuda {
     struct backend base; /* first: a struct backend * is a struct cuda * */
     int device, multiprocessors;
+    int block_shared_bytes; /* the most shared memory that a block may ask for */
     cudaStream_t streams[STREAM_COUNT];
     cudaStream_t lanes[CUDA_LANES]; /* the first is streams[STREAM_COMPUTE] */
     cudaEvent_t fork, joins[CUDA_LANES];
@@ -118,6 +119,12 @@ bool cuda_attention_blocks_serve(const struct attention_gradient *g);
 int cuda_attention_backward_blocks(struct cuda *c, enum stream s,
                                    const struct attention_gradient *g, struct diag_list *reterr);
 
+/* The delta rule token by token, whatever the heads. The workspace is what such heads take. */
+int cuda_delta_rule_plain(struct cuda *c, enum stream s, const struct delta_rule *d,
+                          struct diag_list *reterr);
+int cuda_delta_rule_backward_plain(struct cuda *c, enum stream s,
+                                   const struct delta_rule_gradient *g, struct diag_list *reterr);
+
 #define CUDA_OP(name, ...)                                                                         \
     int cuda_##name(struct backend *b, enum stream s, __VA_ARGS__, struct diag_list *reterr)
 
@@ -151,6 +158,18 @@ CUDA_OP(output_gate_backward, const struct output_gate_gradient *g);
 CUDA_OP(add_bias, int64_t rows, int64_t width, const bf16 *bias, bf16 *y, int64_t stride);
 CUDA_OP(add_bias_backward, int64_t rows, int64_t width, const bf16 *dy, int64_t stride,
         void *d_bias, enum dtype grad_type);
+
+uint64_t cuda_delta_workspace_bytes(const struct backend *b, const struct delta_rule *d,
+                                    bool backward);
+CUDA_OP(delta_input, const struct delta_input *d);
+CUDA_OP(delta_input_backward, const struct delta_input_gradient *d);
+CUDA_OP(delta_tails, const struct delta_tails *d);
+CUDA_OP(delta_tails_backward, const struct delta_tails *d);
+CUDA_OP(delta_combine, const struct delta_combine *d);
+CUDA_OP(delta_rule, const struct delta_rule *d);
+CUDA_OP(delta_rule_backward, const struct delta_rule_gradient *g);
+CUDA_OP(gated_norm, const struct gated_norm *g);
+CUDA_OP(gated_norm_backward, const struct gated_norm_gradient *d);
 
 CUDA_OP(router, const struct router *r);
 CUDA_OP(router_backward, const struct router *r, const float *d_weights, float *d_logits);

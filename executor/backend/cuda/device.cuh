@@ -44,6 +44,19 @@ static __device__ __forceinline__ uint4 pack(const float (&from)[8])
                       pack_two(from[4], from[5]), pack_two(from[6], from[7]));
 }
 
+static __device__ __forceinline__ void unpack_four(const uint2 &from, float (&to)[4])
+{
+    to[0] = __uint_as_float(from.x << 16);
+    to[1] = __uint_as_float(from.x & 0xffff0000u);
+    to[2] = __uint_as_float(from.y << 16);
+    to[3] = __uint_as_float(from.y & 0xffff0000u);
+}
+
+static __device__ __forceinline__ uint2 pack_four(const float (&from)[4])
+{
+    return make_uint2(pack_two(from[0], from[1]), pack_two(from[2], from[3]));
+}
+
 static __device__ __forceinline__ uint4 load_vector(const uint16_t *from)
 {
     return *reinterpret_cast<const uint4 *>(from);

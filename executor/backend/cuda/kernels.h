@@ -54,6 +54,145 @@ cudaError_t kernel_rope(cudaStream_t stream, const struct kernel_rope_args *r);
 cudaError_t kernel_rope_backward(cudaStream_t stream, const struct kernel_rope_args *r,
                                  float *partial, int blocks);
 
+/* Where a row of a delta net's projection has what belongs to key head 0, and the distances of the
+ * next key head's: struct delta_columns. */
+struct kernel_delta_columns {
+    int64_t q, k, v, z, b, a, key_step, value_step, gate_step;
+};
+/* What enters the delta rule, and the gradients of it: struct delta_input. Any sizes and addresses
+ * up to KERNEL_DELTA_WIDE and KERNEL_CONV_MAX, but see kernel_delta_input_packed. */
+enum { KERNEL_DELTA_WIDE = 512, KERNEL_CONV_MAX = 8, KERNEL_CONV = 4 };
+struct kernel_delta_input_args {
+    struct kernel_delta_columns columns;
+    int64_t tokens, p_stride;
+    int runs, width, key_heads, value_heads, key_dim, value_dim;
+    const uint16_t *p, *halo, *conv[3], *log_rate, *step;
+    uint16_t *qkv;
+    float *decay, *beta;
+    const uint16_t *d_qkv;
+    const float *d_decay, *d_beta;
+    uint16_t *d_p;
+    float *d_halo;
+    float *partial; /* sums of a block, [blocks, ..] */
+    int blocks;
+};
+/* qkv; with a convolution of KERNEL_CONV, heads of 32, 64 or 128, and rows and columns of p at
+ * multiples of 4 elements: each value is read once. */
+cudaError_t kernel_delta_input(cudaStream_t stream, const struct kernel_delta_input_args *a);
+cudaError_t kernel_delta_input_packed(cudaStream_t stream, const struct kernel_delta_input_args *a);
+/* The columns of q, k and v of d_p, d_halo; partial: [blocks, channels * width] of d_conv. */
+cudaError_t kernel_delta_input_backward(cudaStream_t stream,
+                                        const struct kernel_delta_input_args *a);
+cudaError_t kernel_delta_input_backward_packed(cudaStream_t stream,
+                                               const struct kernel_delta_input_args *a);
+/* decay and beta; the columns of b and a of d_p, partial: [blocks, 2 value_heads] of d_log_rate and
+ * d_step. */
+cudaError_t kernel_delta_gates(cudaStream_t stream, const struct kernel_delta_input_args *a);
+cudaError_t kernel_delta_gates_backward(cudaStream_t stream,
+                                        const struct kernel_delta_input_args *a);
+/* Last rows of runs, struct delta_tails: tails = p, or d_p += d_tails. */
+cudaError_t kernel_delta_tails(cudaStream_t stream, const struct kernel_delta_input_args *a,
+                               uint16_t *tails);
+cudaError_t kernel_delta_tails_backward(cudaStream_t stream,
+                                        const struct kernel_delta_input_args *a,
+                                        const float *d_tails);
+
+/* struct gated_norm. partial: [blocks, value_dim]. */
+struct kernel_gated_norm_args {
+    int64_t rows, p_stride, z, value_step;
+    int key_heads, value_heads, value_dim;
+    float eps;
+    const uint16_t *o, *p, *weight;
+    uint16_t *on, *d_o, *d_p;
+    float *partial;
+    int blocks;
+};
+cudaError_t kernel_gated_norm(cudaStream_t stream, const struct kernel_gated_norm_args *a);
+cudaError_t kernel_gated_norm_backward(cudaStream_t stream, const struct kernel_gated_norm_args *a);
+
+/* struct delta_combine, any sizes up to KERNEL_DELTA_WIDE. */
+struct kernel_delta_combine_args {
+    int sequences, chunks, own, own_chunks[2], heads, key_dim, value_dim;
+    const float *ends, *transitions;
+    float *states;
+    bool backward;
+};
+cudaError_t kernel_delta_combine(cudaStream_t stream, const struct kernel_delta_combine_args *a);
+
+/* The gated delta rule over one segment of a group of runs, for heads of 128 x 128: chunks of 64
+ * tokens, those beyond the run's end filled with zeros. Every [.., chunks, heads] tensor is of the
+ * segment; states are [value_heads, 128 (key), 128] in fp32, those of neighbouring runs `.._stride`
+ * elements apart. */
+enum {
+    KERNEL_DELTA_CHUNK = 64,
+    KERNEL_DELTA_DIM = 128,
+    KERNEL_DELTA_SEGMENT = 4096, /* tokens between the states that are kept */
+    /* Bytes of a chunk's inverse, scores and gates, and of the states around it. */
+    KERNEL_DELTA_CELL = 2 * 2 * 64 * 64 + 4 * 4 * 64,
+    KERNEL_DELTA_AROUND = 2 * 2 * 128 * 128
+};
+struct kernel_delta_args {
+    int64_t tokens, first; /* of a run; of them, where the segment begins */
+    int chunks, run, runs; /* of the segment; the first run, and how many */
+    int key_heads, value_heads;
+    int warps; /* of a block of the chain, each for 16 columns of a state: 1, 2 or 4 */
+    const uint16_t *qkv;
+    const float *decay, *beta;
+    /* Made by kernel_delta_squares: (I + B)^-1 and P, bf16 [64, 64] a chunk and head; exp(c),
+     * E / exp(c), beta and c, fp32 [4, 64]. */
+    uint16_t *inverse, *scores;
+    float *gates;
+    /* Forward: states before the segment (NULL: zeros), a copy of them (NULL: none), and states
+     * behind it. Backward: gradients of states behind it (NULL: zeros) and before it. */
+    const float *from;
+    float *kept, *to;
+    int64_t from_stride, kept_stride, to_stride;
+    /* Forward without outputs: what becomes of the unit states where there are no values, likewise
+     * (NULL: the unit states), next to each other. to NULL: not wanted. */
+    const float *transition_from;
+    float *transition_to;
+    uint16_t *before;    /* states before chunks, bf16 [.., 128 (value), 128 (key)]; or NULL */
+    uint16_t *behind;    /* gradients of the states behind them, likewise */
+    uint16_t *o;         /* NULL: none; [rows, value_heads * 128] */
+    const uint16_t *d_o; /* likewise */
+    uint16_t *d_qkv;     /* NULL: gradients of states alone */
+    float *d_decay, *d_beta;
+};
+/* Bytes of shared memory that a block of the hungriest of them takes. */
+int kernel_delta_shared_bytes(void);
+cudaError_t kernel_delta_squares(cudaStream_t stream, const struct kernel_delta_args *a);
+/* to, kept, transition_to, and one of before and o. */
+cudaError_t kernel_delta_forward(cudaStream_t stream, const struct kernel_delta_args *a);
+/* to; with d_qkv behind, and the values' part of d_qkv. */
+cudaError_t kernel_delta_states_backward(cudaStream_t stream, const struct kernel_delta_args *a);
+/* From before, behind and the values' part of d_qkv: the rest of d_qkv, d_decay, d_beta. */
+cudaError_t kernel_delta_gradient(cudaStream_t stream, const struct kernel_delta_args *a);
+
+/* The rule token by token in fp32 without matrix units, for other heads up to KERNEL_DELTA_WIDE and
+ * as the judge of those: struct delta_rule. `count` of all (run, value head) pairs, from `first`
+ * on, backward of all (run, key head) pairs; a block each. */
+struct kernel_delta_plain_args {
+    int64_t tokens; /* of a run */
+    int first, count;
+    int key_heads, value_heads, key_dim, value_dim;
+    const uint16_t *qkv;
+    const float *decay, *beta;
+    const float *initial;
+    float *states, *final, *transition;
+    uint16_t *o;
+    const uint16_t *d_o;
+    uint16_t *d_qkv;
+    float *d_decay, *d_beta;
+    const float *d_final;
+    float *d_initial;
+    float *workspace; /* kernel_delta_plain_bytes for each of `count` */
+};
+/* heads: value heads of a key head. */
+int64_t kernel_delta_plain_bytes(int heads, int key_dim, int value_dim, bool backward);
+cudaError_t kernel_delta_plain(cudaStream_t stream, const struct kernel_delta_plain_args *a);
+cudaError_t kernel_delta_plain_backward(cudaStream_t stream,
+                                        const struct kernel_delta_plain_args *a);
+
 cudaError_t kernel_swiglu(cudaStream_t stream, int64_t rows, int64_t width, const uint16_t *h,
                           const float *row_weight, uint16_t *a);
 cudaError_t kernel_swiglu_backward(cudaStream_t stream, int64_t rows, int64_t width,

@@ -6,8 +6,8 @@
 
 #include <math.h>
 
-/* Widest head and convolution; the buffers below stand on the stack. */
-enum { HEAD_MAX = 512, CONV_MAX = 8 };
+/* Buffers of these sizes stand on the stack. */
+enum { HEAD_MAX = DELTA_HEAD_MAX, CONV_MAX = DELTA_CONV_MAX };
 
 static const float norm_epsilon = 1e-6F;
 

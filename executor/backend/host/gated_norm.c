@@ -6,8 +6,8 @@
 
 #include <math.h>
 
-/* Widest head; buffers of it stand on the stack. */
-enum { HEAD_MAX = 512 };
+/* Buffers of it stand on the stack. */
+enum { HEAD_MAX = DELTA_HEAD_MAX };
 
 /* Where a value head's gates z are in a row of the projection. */
 static int64_t z_column(const struct gated_norm *g, int head)
