@@ -36,9 +36,12 @@ static bool has_mixer(const struct model *model, enum mixer mixer)
     return false;
 }
 
-static bool has_delta_net(const struct model *model)
+static bool has_wide_delta_net(const struct model *model)
 {
-    return has_mixer(model, MIXER_GDN);
+    const struct gdn *gdn = &model->gdn;
+    return has_mixer(model, MIXER_GDN) &&
+           (gdn->key_dim > DELTA_HEAD_MAX || gdn->value_dim > DELTA_HEAD_MAX ||
+            gdn->conv_width > DELTA_CONV_MAX);
 }
 
 static bool has_lightning(const struct model *model)
@@ -139,9 +142,9 @@ static const struct key_capability own_keys[BACKEND_COUNT] = {
     [BACKEND_CUDA] = { "exchange", { "sm", "copy" } },
 };
 
-/* The first is of GPUs alone. */
 static const struct model_limit limits[] = {
-    { "linear attention (gated delta net)", has_delta_net },
+    { "a gated delta net with heads above 512 or a convolution of more than 8 tokens",
+      has_wide_delta_net },
     { "linear attention (lightning)", has_lightning },
     { "Mamba-2", has_mamba },
     { "attention through latents (MLA)", has_latents },
@@ -157,13 +160,12 @@ static const struct model_limit limits[] = {
     { "training of MTP or vision parts", trains_more_than_text },
 };
 
-enum { LIMIT_COUNT = sizeof limits / sizeof *limits };
-
 /* Both backends fill one table of operations, and the step is the same. */
 static const struct backend_capability backends[BACKEND_COUNT] = {
-    [BACKEND_HOST] = { true, host_keys, sizeof host_keys / sizeof *host_keys, limits + 1,
-                       LIMIT_COUNT - 1 },
-    [BACKEND_CUDA] = { true, host_keys, sizeof host_keys / sizeof *host_keys, limits, LIMIT_COUNT },
+    [BACKEND_HOST] = { true, host_keys, sizeof host_keys / sizeof *host_keys, limits,
+                       sizeof limits / sizeof *limits },
+    [BACKEND_CUDA] = { true, host_keys, sizeof host_keys / sizeof *host_keys, limits,
+                       sizeof limits / sizeof *limits },
 };
 
 static int check_key(enum backend backend, const struct key_capability *row,

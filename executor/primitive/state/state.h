@@ -43,10 +43,6 @@ enum role {
     ROLE_DELTA_B, /* b, or b and a */
     ROLE_DELTA_A,
     ROLE_DELTA_OUT,
-    ROLE_DELTA_CONV,
-    ROLE_DELTA_NORM,
-    ROLE_DELTA_LOG, /* of the decay's rate */
-    ROLE_DELTA_STEP,
     ROLE_POST_NORM,
     ROLE_ROUTER,
     ROLE_GATE,
@@ -59,6 +55,11 @@ enum role {
     ROLE_EXPERT_GATE, /* or gate and up of each expert as one matrix */
     ROLE_EXPERT_UP,
     ROLE_EXPERT_DOWN,
+    /* Any number of elements each: they stand behind those that kernels read 16 bytes at a time. */
+    ROLE_DELTA_CONV,
+    ROLE_DELTA_NORM,
+    ROLE_DELTA_LOG, /* of the decay's rate */
+    ROLE_DELTA_STEP,
     ROLE_COUNT
 };
 

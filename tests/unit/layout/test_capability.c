@@ -128,7 +128,13 @@ static void host_refuses_models_it_does_not_run(void **state)
     assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), 0);
     f.model.layer_mixer[5] = MIXER_GDN;
     assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), 0);
+    assert_int_equal(capability_check(BACKEND_CUDA, &f.model, &f.choices, &errors), 0);
+    f.model.gdn.conv_width = 9;
     assert_int_equal(capability_check(BACKEND_CUDA, &f.model, &f.choices, &errors), -1);
+    assert_int_equal(errors.errors, 1);
+    f.model.gdn = (struct gdn){ .conv_width = 4, .value_dim = 513 };
+    memset(&errors, 0, sizeof errors);
+    assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), -1);
     assert_int_equal(errors.errors, 1);
     f.model.layer_mixer[5] = MIXER_MAMBA;
     memset(&errors, 0, sizeof errors);
