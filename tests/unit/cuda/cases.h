@@ -17,6 +17,9 @@ void cases_expert_gemm(struct pair *p);
 void cases_attention(struct pair *p);
 void cases_attention_sums(struct pair *p);
 void cases_attention_run(struct pair *p);
+void cases_delta_input(struct pair *p);
+void cases_delta_rule(struct pair *p);
+void cases_delta_lengths(struct pair *p);
 void cases_refusal(struct pair *p);
 
 /* What one rounding to bf16 on each side may leave between two results, and what sums in fp32 in

@@ -155,7 +155,7 @@ static double normal(uint64_t *seed)
     return sum;
 }
 
-static uint16_t bf16_of(float value)
+uint16_t pair_bf16(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -168,7 +168,7 @@ struct array pair_random(struct pair *p, enum kind kind, int64_t count, double s
     for (int64_t i = 0; i < count; i++) {
         float value = (float)(scale * normal(&p->seed));
         if (kind == KIND_BF16)
-            ((uint16_t *)a.at[HOST])[i] = bf16_of(value);
+            ((uint16_t *)a.at[HOST])[i] = pair_bf16(value);
         else
             ((float *)a.at[HOST])[i] = value;
     }
@@ -210,9 +210,8 @@ double pair_double(const struct array *a, const void *values, int64_t i)
     return NAN;
 }
 
-/* The relative distance; the first element that is far off is told on failure. */
-static void compare(struct pair *p, const char *what, const struct array *a, const void *got,
-                    const double *want, double allowed)
+/* ||got - want|| / ||want||, and ||want|| squared. */
+static double distance(const struct array *a, const void *got, const double *want, double *ret_size)
 {
     double apart = 0, size = 0;
     for (int64_t i = 0; i < a->count; i++) {
@@ -220,7 +219,15 @@ static void compare(struct pair *p, const char *what, const struct array *a, con
         apart += difference * difference;
         size += want[i] * want[i];
     }
-    double error = size > 0 ? sqrt(apart / size) : sqrt(apart);
+    *ret_size = size;
+    return size > 0 ? sqrt(apart / size) : sqrt(apart);
+}
+
+/* The first elements that are far off are told on failure. */
+static void compare(struct pair *p, const char *what, const struct array *a, const void *got,
+                    const double *want, double allowed)
+{
+    double size = 0, error = distance(a, got, want, &size);
     bool good = error <= allowed;
     row(p, what, error, allowed, good);
     double rms = sqrt(size / (double)(a->count ? a->count : 1));
@@ -243,14 +250,31 @@ void pair_against(struct pair *p, const char *what, const struct array *a, const
     free(got);
 }
 
+static double *host_values(const struct array *a)
+{
+    double *ret = malloc((size_t)(a->count + 1) * sizeof *ret);
+    for (int64_t i = 0; ret && i < a->count; i++)
+        ret[i] = pair_double(a, a->at[HOST], i);
+    return ret;
+}
+
 void pair_compare(struct pair *p, const char *what, const struct array *a, double allowed)
 {
-    double *want = malloc((size_t)(a->count + 1) * sizeof *want);
-    for (int64_t i = 0; want && i < a->count; i++)
-        want[i] = pair_double(a, a->at[HOST], i);
+    double *want = host_values(a);
     if (want)
         pair_against(p, what, a, want, allowed);
     free(want);
+}
+
+double pair_distance(struct pair *p, const struct array *a)
+{
+    double *want = host_values(a), size = 0, ret = NAN;
+    void *got = pair_download(p, a);
+    if (want && got)
+        ret = distance(a, got, want, &size);
+    free(want);
+    free(got);
+    return ret;
 }
 
 void pair_figure(struct pair *p, const char *what, double got, double want, double allowed)

@@ -55,6 +55,8 @@ void pair_compare(struct pair *p, const char *what, const struct array *a, doubl
 /* The device's array against values of the test's own. */
 void pair_against(struct pair *p, const char *what, const struct array *a, const double *want,
                   double allowed);
+/* The distance alone, for a row over many arrays (pair_figure). Not a number where one is not. */
+double pair_distance(struct pair *p, const struct array *a);
 /* A row for a figure that is not an array. */
 void pair_figure(struct pair *p, const char *what, double got, double want, double allowed);
 /* A failed row where `status` is not 0, with the diagnostics. False then. */
@@ -71,6 +73,8 @@ bool pair_ran(struct pair *p, const char *what, int status);
         }                                                                                          \
     } while (0)
 
+/* Rounded to nearest even. */
+uint16_t pair_bf16(float value);
 /* Element i of values of the array's kind. */
 double pair_double(const struct array *a, const void *values, int64_t i);
 

@@ -22,6 +22,9 @@ static const struct {
     { "attention", cases_attention },
     { "attention_sums", cases_attention_sums },
     { "attention_run", cases_attention_run },
+    { "delta_input", cases_delta_input },
+    { "delta_rule", cases_delta_rule },
+    { "delta_lengths", cases_delta_lengths },
     { "refusal", cases_refusal },
 };
 
