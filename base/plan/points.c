@@ -30,6 +30,8 @@ const char *const point_kind_names[POINT_KIND_COUNT] = {
     [POINT_ALL_REDUCE] = "all_reduce",
     [POINT_OVERLAP] = "overlap",
     [POINT_COPY_OVERLAP] = "copy_overlap",
+    [POINT_DELTA_FORWARD] = "delta_forward",
+    [POINT_DELTA_BACKWARD] = "delta_backward",
 };
 
 /* The whole numbers and the reals of a point, as the file names them. */

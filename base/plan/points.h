@@ -30,8 +30,11 @@ enum point_kind {
     POINT_HELD,          /* device memory that `name` holds; no time */
     POINT_SUSTAINED,     /* a forward and a backward of attention amid seconds of them */
     POINT_ALL_REDUCE,
-    POINT_OVERLAP,      /* "products" of experts, "exchange" of as many rows, "both" at once */
-    POINT_COPY_OVERLAP, /* the same, the exchange from memory to memory */
+    POINT_OVERLAP,       /* "products" of experts, "exchange" of as many rows, "both" at once */
+    POINT_COPY_OVERLAP,  /* the same, the exchange from memory to memory */
+    POINT_DELTA_FORWARD, /* the gated delta rule: heads of values, kv_heads of keys, head_dim of
+                            both */
+    POINT_DELTA_BACKWARD,
     POINT_KIND_COUNT
 };
 extern const char *const point_kind_names[POINT_KIND_COUNT];
@@ -46,7 +49,8 @@ struct point {
     int64_t tokens; /* attention: queries, and keys that the last of them sees */
     int ranks;      /* of a collective */
     double bytes;   /* read plus written; of a collective, over the wire from or to one rank */
-    double flops;   /* 2 m n k; attention causal, backward at 2.5 x the forward's */
+    double flops;   /* 2 m n k; attention causal, backward at 2.5 x the forward's; delta rule 8 an
+                     * element of its states and token, backward twice that */
     double seconds; /* median; on processors the second fastest */
     double spread;  /* of its batches, slowest less fastest over seconds */
     int repeats;

@@ -23,6 +23,7 @@ static const struct {
     { "optimizer", bench_optimizer },
     { "what libraries hold", bench_libraries },
     { "attention of other head dims", attention_others },
+    { "delta rule", bench_delta },
     { "attention at length", bench_sustained },
     { "launches", bench_launch },
     { "host link", bench_host_link },

@@ -91,10 +91,10 @@ double calibration_unrest(const struct points *points)
 int calibration_compute(const struct points *points, const struct hardware *base,
                         struct calibration *ret, struct diag_list *reterr)
 {
-    static int (*const forms[])(const struct form_input *, struct calibration *,
-                                struct diag_list *) = { form_products, form_attention,
-                                                        form_passes,   form_collectives,
-                                                        form_overlap,  form_held };
+    static int (*const forms[])(
+        const struct form_input *, struct calibration *,
+        struct diag_list *) = { form_products,    form_attention, form_delta, form_passes,
+                                form_collectives, form_overlap,   form_held };
     struct form_input in = { .points = points,
                              .flops = base->bf16_flops_per_second,
                              .memory = base->memory_bytes_per_second,

@@ -27,6 +27,7 @@ int form_note(struct calibration *c, const char *name, const struct fit *fit,
 int form_peaks(struct form_input *in, struct calibration *ret, struct diag_list *reterr);
 int form_products(const struct form_input *in, struct calibration *ret, struct diag_list *reterr);
 int form_attention(const struct form_input *in, struct calibration *ret, struct diag_list *reterr);
+int form_delta(const struct form_input *in, struct calibration *ret, struct diag_list *reterr);
 int form_passes(const struct form_input *in, struct calibration *ret, struct diag_list *reterr);
 int form_collectives(const struct form_input *in, struct calibration *ret,
                      struct diag_list *reterr);

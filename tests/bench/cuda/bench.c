@@ -47,8 +47,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Seconds of the median run; 0 with a line where it fails. */
-static double seconds(struct bench *b, const struct bench_case *c, const struct operands *o)
+double bench_seconds(struct bench *b, const struct bench_case *c, const struct operands *o)
 {
     float times[RUNS];
     cudaStream_t stream = b->cuda->streams[STREAM_COMPUTE];
@@ -74,7 +73,7 @@ static double seconds(struct bench *b, const struct bench_case *c, const struct 
 
 void bench_measure(struct bench *b, const struct bench_case *c, const struct operands *o)
 {
-    double time = seconds(b, c, o);
+    double time = bench_seconds(b, c, o);
     if (time <= 0)
         return;
     printf("%-22s %-30s %9.3f ms ", c->name, c->shape, 1e3 * time);

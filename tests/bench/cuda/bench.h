@@ -66,6 +66,8 @@ void *bench_random(struct bench *b, uint64_t bytes);
 void *bench_indices(struct bench *b, const int32_t *values, uint64_t count);
 void bench_release(struct bench *b);
 
+/* Seconds of the case's median run; 0 with a line where it fails. */
+double bench_seconds(struct bench *b, const struct bench_case *c, const struct operands *o);
 /* Prints the case's line. The case called "copy" sets what the others are compared with. */
 void bench_measure(struct bench *b, const struct bench_case *c, const struct operands *o);
 

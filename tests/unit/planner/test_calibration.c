@@ -199,6 +199,38 @@ static void what_lasts_is_found(void **state)
     assert_near(value("sustained_share"), 100.0 / 110, 1e-3, "of the rate");
 }
 
+/* 20 us and, a token of 32 heads, 50 ns of which the chain takes 20; backward 150 and 60. Heads of
+ * other widths count by their states. */
+static void delta_rule_is_found(void **state)
+{
+    static const struct {
+        int heads, dim;
+        double share; /* of 32 heads of 128 x 128 */
+    } shapes[] = { { 32, 128, 1 }, { 4, 128, 0.125 }, { 32, 64, 0.25 }, { 64, 128, 2 } };
+    (void)state;
+    begin();
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int64_t t = 2048; t <= 131072; t *= 8) {
+            struct point p = { .kind = POINT_DELTA_FORWARD,
+                               .name = "delta forward",
+                               .heads = shapes[i].heads,
+                               .head_dim = shapes[i].dim,
+                               .tokens = t,
+                               .seconds = 20e-6 + (double)t * (20e-9 + 30e-9 * shapes[i].share) };
+            add(p);
+            p.kind = POINT_DELTA_BACKWARD;
+            p.seconds = 20e-6 + (double)t * (60e-9 + 90e-9 * shapes[i].share);
+            add(p);
+        }
+    compute();
+    assert_near(value("delta_rule_seconds_per_token"), 50e-9, 1e-3, "s");
+    assert_near(value("delta_chain_share"), 0.4, 1e-3, "of the time");
+    assert_near(value("delta_backward_factor"), 3, 1e-3, "forwards");
+    assert_near(value("delta_backward_chain_share"), 0.4, 1e-3, "of the time");
+    assert_int_equal(found.fit_count, 2);
+    assert_true(found.fits[0].worst < 1e-6 && found.fits[1].worst < 1e-6);
+}
+
 /* Passes of 90 and 45 % of the rate, as many bytes each: both together 60 %. */
 static void passes_are_summed(void **state)
 {
@@ -523,6 +555,7 @@ int main(void)
         cmocka_unit_test(products_are_found),
         cmocka_unit_test(attention_is_found),
         cmocka_unit_test(what_lasts_is_found),
+        cmocka_unit_test(delta_rule_is_found),
         cmocka_unit_test(passes_are_summed),
         cmocka_unit_test(collectives_are_found),
         cmocka_unit_test(overlap_is_found),
