@@ -1,9 +1,11 @@
 #!/bin/sh
 # The same small plans on the host backend and on the CUDA backend: losses of each step, and every
-# gradient and hidden state of the first step. usage: first_run.sh BUILD [GPUS]
+# gradient and hidden state of the first step; with NAMEs only those.
+# usage: first_run.sh BUILD [GPUS [NAME...]]
 # shellcheck disable=SC2086 # options are words
 set -u
 build=$1 gpus=${2:-1}
+[ $# -gt 2 ] && shift 2 && only=" $* "
 here=$(dirname "$0")
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
@@ -18,6 +20,7 @@ losses() {
 try() {
     name=$1
     shift
+    case ${only:- $name } in *" $name "*) ;; *) return ;; esac
     if ! "$build/rankfit" plan --hardware host --gpus "$gpus" "$@" -o "$out/plan.json" >"$out/plan.txt" 2>&1; then
         [ -s "$out/plan.json" ] || { echo "$name: no plan"; tail -3 "$out/plan.txt"; failed=1; return; }
     fi
@@ -35,12 +38,15 @@ try() {
 }
 
 moe="--model tiny-moe --seq 256"
+hybrid="--model $here/tiny-hybrid.yaml --seq 304"
 if [ "$gpus" -gt 1 ]; then
     try zero1 $moe --set sharding=zero1
     try replicated $moe --set sharding=replicated --set ep=1
     try ep $moe --set ep="$gpus"
     try ep-chunked $moe --set ep="$gpus" --set moe=chunked --set moe_chunks=2
     try cp $moe --set cp="$gpus"
+    try states $hybrid --set cp="$gpus" --set linear_context=state_pass
+    try heads $hybrid --set cp="$gpus" --set linear_context=head_split
     try streams $moe --set comm_streams=2 --set prefetch_units=2
 fi
 try plain $moe --set recompute=none
@@ -52,5 +58,8 @@ try full-loss $moe --set loss=full
 try shared --model tiny-shared-moe --seq 256
 try small --model small-moe --seq 512
 try dense --model qwen3-0.6b --set model.layers=2 --set model.vocab=4096 --seq 512
+try hybrid $hybrid --set recompute=none
+try hybrid-again $hybrid --set recompute=full --set grad_dtype=bf16
+try hybrid-pair $hybrid --set micro_batch=2 --global-batch $((2 * gpus)) --set moe=chunked --set moe_chunks=2
 try batches $moe --global-batch $((2 * gpus))
 exit $failed

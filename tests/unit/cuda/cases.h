@@ -19,6 +19,7 @@ void cases_attention_sums(struct pair *p);
 void cases_attention_run(struct pair *p);
 void cases_delta_input(struct pair *p);
 void cases_delta_rule(struct pair *p);
+void cases_delta_long(struct pair *p);
 void cases_delta_lengths(struct pair *p);
 void cases_refusal(struct pair *p);
 

@@ -330,11 +330,26 @@ static void combine(struct pair *p, int key, int value, bool backward)
 void cases_delta_rule(struct pair *p)
 {
     static const struct shape shapes[] = {
-        { { 1, 1, 128, 128 }, 1, 150, -0.05 },  { { 2, 4, 128, 128 }, 2, 193, -0.3 },
-        { { 2, 6, 128, 128 }, 1, 64, -0.01 },   { { 1, 2, 128, 128 }, 3, 37, -3 },
-        { { 1, 1, 128, 128 }, 1, 4166, -0.02 }, { { 2, 64, 128, 128 }, 66, 1, -0.1 },
-        { { 1, 1, 16, 8 }, 1, 150, -0.05 },     { { 2, 6, 12, 20 }, 2, 70, -0.3 },
-        { { 1, 2, 256, 64 }, 1, 20, -0.1 },     { { 1, 1, 8, 8 }, 1, 4166, -0.02 },
+        { { 1, 1, 128, 128 }, 1, 150, -0.05 }, { { 2, 4, 128, 128 }, 2, 193, -0.3 },
+        { { 2, 6, 128, 128 }, 1, 64, -0.01 },  { { 1, 2, 128, 128 }, 3, 37, -3 },
+        { { 1, 1, 16, 8 }, 1, 150, -0.05 },    { { 2, 6, 12, 20 }, 2, 70, -0.3 },
+        { { 1, 2, 256, 64 }, 1, 20, -0.1 },
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        rule(p, &shapes[i]);
+    for (int backward = 0; backward < 2; backward++) {
+        combine(p, 128, 128, backward != 0);
+        combine(p, 12, 20, backward != 0);
+    }
+}
+
+/* Segments, groups that split the runs, blocks that take all of the plain kernels' memory. */
+void cases_delta_long(struct pair *p)
+{
+    static const struct shape shapes[] = {
+        { { 1, 1, 128, 128 }, 1, 4166, -0.02 },
+        { { 1, 1, 8, 8 }, 1, 4166, -0.02 },
+        { { 2, 64, 128, 128 }, 66, 1, -0.1 },
         { { 2, 2, 512, 512 }, 1, 3, -0.1 },
     };
     static const struct shape lengths[] = {
@@ -345,10 +360,6 @@ void cases_delta_rule(struct pair *p)
         rule(p, &shapes[i]);
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
         at_length(p, &lengths[i]);
-    for (int backward = 0; backward < 2; backward++) {
-        combine(p, 128, 128, backward != 0);
-        combine(p, 12, 20, backward != 0);
-    }
 }
 
 /* Every length up to 300, two runs of it, forward and backward; the worst of each tensor. */
@@ -358,8 +369,8 @@ void cases_delta_lengths(struct pair *p)
     static const char *const names[ARRAYS] = { "o", "final", "d_qkv", "d_decay", "d_initial" };
     double worst[ARRAYS] = { 0 };
     for (int length = 1; length <= LENGTHS; length++) {
-        const struct shape s = { { 1, 2, 128, 128 }, 2, length, -0.1 };
-        pair_case(p, "delta_rule, lengths", "1/2 x 128, 2 runs of 1 to %d", length);
+        const struct shape s = { { 1, 1, 128, 128 }, 2, length, -0.1 };
+        pair_case(p, "delta_rule, lengths", "1/1 x 128, 2 runs of 1 to %d", length);
         struct tensors t = tensors_of(p, &s);
         struct delta_rule_gradient sides[SIDES];
         for (int side = HOST; side < SIDES; side++) {

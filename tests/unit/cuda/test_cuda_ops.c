@@ -24,6 +24,7 @@ static const struct {
     { "attention_run", cases_attention_run },
     { "delta_input", cases_delta_input },
     { "delta_rule", cases_delta_rule },
+    { "delta_long", cases_delta_long },
     { "delta_lengths", cases_delta_lengths },
     { "refusal", cases_refusal },
 };
