@@ -42,13 +42,14 @@ template <int ROWS, int COLUMNS, int THREADS>
 static __device__ __forceinline__ void copy_tile(int thread, uint16_t *to, int pitch,
                                                  const uint16_t *from, int64_t stride, int count)
 {
-    constexpr int EACH = COLUMNS / 8;
+    constexpr int EACH = COLUMNS / 8, STEP = THREADS / EACH;
+    static_assert(THREADS % EACH == 0, "a thread's rows have one column");
+    int first = thread / EACH, column = thread % EACH * 8;
+    const uint16_t *at = from + first * stride + column;
+    to += first * pitch + column;
 #pragma unroll
-    for (int i = thread; i < ROWS * EACH; i += THREADS) {
-        int row = i / EACH, column = i % EACH * 8;
-        bool there = row < count;
-        copy_async(to + row * pitch + column, from + (there ? row * stride : 0) + column, there);
-    }
+    for (int row = first; row < ROWS; row += STEP, at += STEP * stride, to += STEP * pitch)
+        copy_async(to, row < count ? at : from, row < count);
 }
 
 /* A chunk's gates, exp(c), E / exp(c), beta and c. */

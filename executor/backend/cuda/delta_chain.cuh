@@ -19,19 +19,23 @@ template <int WARPS> struct block {
     static constexpr int threads = (WARPS + COPIERS) * WARP;
 };
 
-/* A block's head and run, its first value column, and whether its values are zeros: blocks behind
- * those of the values have the columns of the transition. */
+/* A block's value head and its key head, its run, its first value column, and whether its values
+ * are zeros: blocks behind those of the values have the columns of the transition. */
 struct block_place {
-    int head, run, first;
+    int head, key_head, run, first;
     bool zeros;
 };
 
-template <int WARPS> __device__ __forceinline__ block_place find_block()
+template <int WARPS> __device__ __forceinline__ block_place find_block(const kernel_delta_args &a)
 {
     int first = static_cast<int>(blockIdx.x) * block<WARPS>::columns;
-    bool zeros = first >= DIM;
-    return { static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z),
-             zeros ? first - DIM : first, zeros };
+    block_place at;
+    at.head = static_cast<int>(blockIdx.y);
+    at.key_head = at.head / (a.value_heads / a.key_heads);
+    at.run = static_cast<int>(blockIdx.z);
+    at.zeros = first >= DIM;
+    at.first = at.zeros ? first - DIM : first;
+    return at;
 }
 
 template <int PAIRS> __device__ __forceinline__ void clear(float (&x)[PAIRS][2][4])

@@ -34,18 +34,19 @@ __device__ __forceinline__ void load_stage(const kernel_delta_args &a, const blo
 {
     constexpr int COLUMNS = block<WARPS>::columns;
     int thread = static_cast<int>(threadIdx.x) - WARPS * WARP;
-    int key_head = at.head / (a.value_heads / a.key_heads), count = delta_count(a, chunk);
+    int count = delta_count(a, chunk);
     int64_t cell = delta_cell(a, at.run, chunk, at.head), channels = delta_channels_of(a);
     const uint16_t *from = a.qkv + delta_row(a, at.run, chunk) * channels;
 
-    copy_tile<CHUNK, DIM, COPYING>(thread, s.k, WIDE, from + (a.key_heads + key_head) * DIM,
+    copy_tile<CHUNK, DIM, COPYING>(thread, s.k, WIDE, from + (a.key_heads + at.key_head) * DIM,
                                    channels, count);
     copy_tile<CHUNK, CHUNK, COPYING>(thread, s.t, NARROW, a.inverse + cell * SQUARE, CHUNK, CHUNK);
     copy_tile<CHUNK, COLUMNS, COPYING>(thread, s.v, block<WARPS>::pitch,
                                        from + (2 * a.key_heads + at.head) * DIM + at.first,
                                        channels, at.zeros ? 0 : count);
     if (MODE == WITH_OUTPUT) {
-        copy_tile<CHUNK, DIM, COPYING>(thread, s.q, WIDE, from + key_head * DIM, channels, count);
+        copy_tile<CHUNK, DIM, COPYING>(thread, s.q, WIDE, from + at.key_head * DIM, channels,
+                                       count);
         copy_tile<CHUNK, CHUNK, COPYING>(thread, s.p, NARROW, a.scores + cell * SQUARE, CHUNK,
                                          CHUNK);
     }
@@ -148,7 +149,7 @@ __global__ void __launch_bounds__(block<WARPS>::threads, 1)
 {
     extern __shared__ uint4 room[];
     char *stages = reinterpret_cast<char *>(room);
-    const block_place at = find_block<WARPS>();
+    const block_place at = find_block<WARPS>(a);
     int warp = static_cast<int>(threadIdx.x) / WARP, column = warp * 16;
     bool copies = warp >= WARPS;
     uint16_t *rows =

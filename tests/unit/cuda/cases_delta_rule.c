@@ -385,6 +385,7 @@ void cases_delta_lengths(struct pair *p)
             worst[i] = error <= worst[i] ? worst[i] : error; /* not a number stays */
         }
     }
+    /* the gradient of a decay is a sum of both signs, and a run of few tokens has few of them */
     for (int i = 0; i < ARRAYS; i++)
-        pair_figure(p, names[i], worst[i], 0, tiled_bounds.rounded);
+        pair_figure(p, names[i], worst[i], 0, (i == 3 ? 2 : 1) * tiled_bounds.summed);
 }
