@@ -2,7 +2,7 @@
 # The gated delta net on one GPU: its operations against the host and their definition, the same under compute-sanitizer,
 # steps of small hybrids against transformers and the host, ranks of a shared sequence rehearsed; then its speed beside
 # its limits and beside flash-linear-attention where python3 finds it, and what the profiler says of the kernels. Each
-# part ends by itself; what it printed stays in OUT/NAME.txt, and a table of all ends the output.
+# part ends by itself; what it printed stays in OUT/NAME.txt, and what matters of it is shown once it has ended.
 #     tests/bench/cuda/delta.sh BUILD OUT [NAME...]
 # shellcheck disable=SC2086,SC2317 # options are words; parts are called by name
 set -u
@@ -30,7 +30,7 @@ ranks() {
         "$build/rankfit" plan --hardware h200 --gpus 4 --model qwen3.5-35b-a3b --set model.layers=4 --seq 32K \
             --set model.vocab=32768 --set cp=4 --set linear_context=$form --set recompute=full \
             -o "$out/$form.plan.json" >/dev/null || status=1
-        timeout 60 "$build/rankfit" rehearse "$out/$form.plan.json" --rank 1 --steps 2 | grep -v '^ \|^step  ' || status=1
+        timeout 45 "$build/rankfit" rehearse "$out/$form.plan.json" --rank 1 --steps 2 | grep -v '^ \|^step  ' || status=1
         rm -f "$out/$form.plan.json"
     done
     return $status
@@ -39,7 +39,7 @@ ranks() {
 # One launch of each kernel at 4,096 tokens: outputs, then what the backward runs.
 profile() {
     timeout 60 ncu --clock-control none --section SpeedOfLight --section WarpStateStats --section Occupancy \
-        --section MemoryWorkloadAnalysis -k 'regex:^(squares|forward|backward|gradient)$' -s 24 -c 6 \
+        --section MemoryWorkloadAnalysis -k 'regex:squares|forward|backward|gradient' -s 24 -c 6 \
         "$build/tests/bench/cuda/bench_delta"
 }
 
@@ -50,6 +50,17 @@ part() {
     echo "status $? after $(($(date +%s) - begun)) s" >>"$out/$1.txt"
 }
 
+show() {
+    echo "== $1: $(tail -n 1 "$out/$1.txt")"
+    case $1 in
+    operations) grep -a 'FAILED\|element\|results' "$out/$1.txt" | head -n 30 ;;
+    memcheck | racecheck) grep -a 'FAILED\|SUMMARY\|results' "$out/$1.txt" | head -n 12 ;;
+    profile) grep -a 'kernel_delta_args\|Throughput  \|Duration\|Registers\|Warp Cycles Per' "$out/$1.txt" |
+        head -n 60 ;;
+    *) grep -av '^\[ RUN\|^\[==\|^status' "$out/$1.txt" | head -n 80 ;;
+    esac
+}
+
 together="operations memcheck racecheck transformers steps"
 alone="speed beside ranks profile"
 wanted=" ${*:-$together $alone} "
@@ -57,16 +68,7 @@ for name in $together; do
     case $wanted in *" $name "*) part "$name" & ;; esac
 done
 wait
-for name in $alone; do
-    case $wanted in *" $name "*) part "$name" ;; esac
-done
-
-for name in $wanted; do
-    echo "== $name: $(tail -n 1 "$out/$name.txt")"
-    case $name in
-    operations) grep -a 'FAILED\|element\|results' "$out/$name.txt" | head -n 30 ;;
-    memcheck | racecheck) grep -a 'FAILED\|SUMMARY\|results' "$out/$name.txt" | head -n 12 ;;
-    profile) grep -a 'squares\|forward\|backward\|gradient\|Throughput  \|Duration\|Registers' "$out/$name.txt" | head -n 60 ;;
-    *) grep -av '^\[ RUN\|^\[==\|^status' "$out/$name.txt" | head -n 80 ;;
-    esac
+for name in $together $alone; do
+    case " $alone " in *" $name "*) case $wanted in *" $name "*) part "$name" ;; esac ;; esac
+    case $wanted in *" $name "*) show "$name" ;; esac
 done
