@@ -112,13 +112,19 @@ static double state_elements(const struct budget_input *in, const struct step_si
     return width_of(s, WIDTH_DELTA_STATE);
 }
 
+/* The chain over chunks takes as long for few heads as for many; the rest grows with the states. */
 static void scan_kernels(const struct budget_input *in, const struct step_sizes *s,
                          enum mixer mixer, struct kernel_seconds *ret)
 {
+    const struct hardware *h = in->hardware;
     double scale = state_elements(in, s, mixer) / REFERENCE_STATE;
-    double seconds = in->hardware->delta_rule_seconds_per_token * scale * tokens_of(s);
-    ret[WORK_SCAN] = (struct kernel_seconds){ 1, seconds, false };
-    ret[WORK_SCAN_BACK] = (struct kernel_seconds){ 1, scan_backward * seconds, false };
+    double seconds = h->delta_rule_seconds_per_token * tokens_of(s);
+    double back = h->delta_backward_factor > 0 ? h->delta_backward_factor : scan_backward;
+    double chain = h->delta_chain_share, back_chain = h->delta_backward_chain_share;
+    ret[WORK_SCAN] = (struct kernel_seconds){ 1, seconds * (chain + (1 - chain) * scale), false };
+    ret[WORK_SCAN_BACK] =
+        (struct kernel_seconds){ 1, back * seconds * (back_chain + (1 - back_chain) * scale),
+                                 false };
 }
 
 void layer_kernels(const struct budget_input *in, const struct machine *machine,

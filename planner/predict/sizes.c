@@ -10,6 +10,8 @@
 enum {
     DELTA_CHUNK_TOKENS = 64,
     DELTA_SEGMENT_TOKENS = 4096,
+    DELTA_CELLS = 4096, /* chunks of heads that a device works on at once */
+    DELTA_PLAIN_BYTES = 1 << 28,
     LIGHTNING_CHUNK_TOKENS = 256,
     INDEX_TILE_TOKENS = 512
 };
@@ -103,26 +105,38 @@ static void delta_widths(const struct model *m, int tp, uint64_t *width)
     width[WIDTH_DELTA_SQUARE] = heads * (uint64_t)m->gdn.key_dim * (uint64_t)m->gdn.key_dim;
 }
 
-/* Of one call of the delta rule. Host: one run and head at a time. Device: states, products and
- * their gradients of as many runs at once as fill it. */
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Of one call of the delta rule: `runs` of `run_tokens` tokens, `heads` value heads of this rank.
+ * Host: one run and head at a time. Device: states, products and their gradients of as many runs at
+ * once as fill it; heads other than 128 x 128 a token at a time, as many states (backward each with
+ * 128 steps and for all value heads of a key head) as 256 MiB hold. */
 static uint64_t delta_workspace(const struct budget_input *in, uint64_t run_tokens, uint64_t runs,
                                 uint64_t heads, bool backward)
 {
     const struct gdn *g = &in->model->gdn;
     uint64_t key = (uint64_t)g->key_dim, value = (uint64_t)g->value_dim;
-    uint64_t most = key > value ? key : value, chunks = div_up(run_tokens, DELTA_CHUNK_TOKENS);
-    uint64_t segment = run_tokens < DELTA_SEGMENT_TOKENS ? run_tokens : DELTA_SEGMENT_TOKENS;
-    chunks = chunks < DELTA_CHUNK_TOKENS ? chunks : DELTA_CHUNK_TOKENS;
+    uint64_t most = key > value ? key : value, segment = least(run_tokens, DELTA_SEGMENT_TOKENS);
+    uint64_t chunks = div_up(segment, DELTA_CHUNK_TOKENS);
+    uint64_t each = (uint64_t)(g->value_heads / (g->key_heads > 0 ? g->key_heads : 1));
     if (in->hardware->host) {
         uint64_t floats = key * value + 64 * (5 * key + 7 * most) + 4 * 64 * 64;
-        uint64_t each = (uint64_t)(g->value_heads / (g->key_heads > 0 ? g->key_heads : 1));
         if (backward)
             floats += (chunks + each) * key * value + 2 * segment * key;
         return 4 * floats;
     }
-    uint64_t together = chunks > 0 && 128 / chunks > 1 ? 128 / chunks : 1;
-    together = together < runs ? together : runs;
-    return together * heads * (backward ? 82944 * chunks + 131072 : 17408 * chunks + 65536);
+    if (key != 128 || value != 128) {
+        uint64_t block = (backward ? 516 * each : 4) * key * value;
+        uint64_t blocks = mul_sat(runs, backward && each > 0 ? div_up(heads, each) : heads);
+        uint64_t held = block > 0 ? DELTA_PLAIN_BYTES / block : 0;
+        return least(blocks, held > 0 ? held : 1) * block;
+    }
+    uint64_t cells = chunks * heads, held = cells > 0 ? DELTA_CELLS / cells : 1;
+    uint64_t states = heads * least(runs, held > 0 ? held : 1);
+    return states * ((backward ? 82944 : 17408) * chunks + 131072);
 }
 
 /* Runs of the delta rule: whole sequences, of all heads or, exchanged, of some; or the pieces of a

@@ -16,7 +16,8 @@ static const char *const how[TIME_ITEM_COUNT] = {
                      "cube root of the cubes of calls, FLOPs / (peak x expert_gemm_efficiency), "
                      "operands",
     [TIME_ATTENTION] = "causal 2 x tokens x heads x head_dim x seq, backward 2.5 x, / peak reached",
-    [TIME_LINEAR_ATTENTION] = "delta_rule_seconds_per_token x tokens x state, backward 2.7 x",
+    [TIME_LINEAR_ATTENTION] = "delta_rule_seconds_per_token x tokens x (chain + rest x state), "
+                              "backward delta_backward_factor (2.7) x",
     [TIME_ELEMENTWISE] = "bytes that each kernel reads and writes / memory rate reached, + "
                          "elementwise_call_seconds a kernel",
     [TIME_LOSS] = "3 products (in strips 4) of tokens x hidden x vocabulary / tp, with the head's "

@@ -46,6 +46,26 @@ static uint64_t segments_of(const struct rank *s, const struct sizes *w)
     return s->pieces > 0 ? whole + s->pieces - 1 : whole;
 }
 
+/* A GPU works on whole runs, as many as have 4,096 chunks of heads between them; heads of unusual
+ * width are walked by blocks that share 256 MiB. */
+static uint64_t device_scratch(const struct sizes *w, const struct gdn *g, uint64_t chunks,
+                               bool backward)
+{
+    uint64_t heads = w->heads / w->ranks, together = 1, area = (uint64_t)g->key_dim;
+    uint64_t group = (uint64_t)(g->value_heads / g->key_heads);
+    area *= (uint64_t)g->value_dim;
+    if (g->key_dim == 128 && g->value_dim == 128) {
+        while (together < w->runs && (together + 1) * chunks * heads <= 4096)
+            together++;
+        return together * heads * (2 * 65536 + chunks * (backward ? 82944 : 17408));
+    }
+    uint64_t block = backward ? 129 * group * 4 * area : 4 * area;
+    uint64_t all = w->runs * (backward ? heads / group : heads);
+    while (together < all && (together + 1) * block <= 268435456)
+        together++;
+    return together * block;
+}
+
 /* Scratch of one call of the rule. */
 static struct held rule_scratch(struct layer *y, const struct sizes *w, bool backward)
 {
@@ -60,10 +80,7 @@ static struct held rule_scratch(struct layer *y, const struct sizes *w, bool bac
                 (chunks + (uint64_t)(g->value_heads / g->key_heads)) * dk * dv + 2 * segment * dk;
         bytes *= 4;
     } else {
-        uint64_t at_once = 128 / chunks > 1 ? 128 / chunks : 1;
-        at_once = at_once < w->runs ? at_once : w->runs;
-        bytes = backward ? 82944 * chunks + 131072 : 17408 * chunks + 65536;
-        bytes *= at_once * (w->heads / w->ranks);
+        bytes = device_scratch(w, g, chunks, backward);
     }
     return make(y->s, ITEM_WORKSPACE, bytes);
 }
