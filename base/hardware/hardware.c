@@ -65,7 +65,7 @@ const struct hardware_key hardware_keys[] = {
     ROW(launch_seconds, HARDWARE_REAL, 0.0, 0.001, true, SECONDS, "host cost of one kernel"),
     ROW(exchange_overlap, HARDWARE_REAL, 0.0, 1.0, false, FRACTION,
         "share of a chunked exchange that hides behind expert matmuls"),
-    ROW(delta_rule_seconds_per_token, HARDWARE_REAL, 0.0, 0.001, false, SECONDS,
+    ROW(delta_rule_seconds_per_token, HARDWARE_REAL, 0.0, 0.1, false, SECONDS,
         "delta rule forward, a token of one layer of 32 value heads x 128 x 128"),
     HELD(context_bytes, true, "the driver's context of a process"),
     HELD(modules_bytes, false, "loaded kernels"),

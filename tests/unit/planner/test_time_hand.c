@@ -569,6 +569,24 @@ static void recurrent_contexts(void **state)
     check(TIME_EXPOSED_CONTEXT, 256, 2.0 * 256 * (3 * 136 + 2 * 64) / 2 / 1e11);
 }
 
+/* A delta rule of 4 us a token of 32 heads of 128 x 128, 8 value heads of 128 x 128: a quarter of
+ * the states. Without further keys all of it grows with the states and backward takes 2.7 times as
+ * long. With them a quarter of the forward and half of the backward, 3 forwards, stay. */
+static void delta_rule_by_heads(void **state)
+{
+    (void)state;
+    machine();
+    s.model.gdn = (struct gdn){ 4, 8, 128, 128, 4 };
+    memset(s.model.layer_mixer, MIXER_GDN, sizeof s.model.layer_mixer);
+    s.choices.primitives.recompute = RECOMPUTE_NONE;
+    s.hardware.delta_rule_seconds_per_token = 4e-6;
+    check(TIME_LINEAR_ATTENTION, 256, 256 * (1 + 2.7) * 1e-6);
+    s.hardware.delta_chain_share = 0.25;
+    s.hardware.delta_backward_factor = 3;
+    s.hardware.delta_backward_chain_share = 0.5;
+    check(TIME_LINEAR_ATTENTION, 256, 256 * (1.75 + 7.5) * 1e-6);
+}
+
 /* zero2 on one stage: full gradients of a micro-batch are zeroed, reduced and added as under fsdp,
  * 7 B an element; at the end bf16 weights are gathered. Bytes a token of the embedding: a row read
  * and written, 4 x 64; of its gradient (2 + 8) x 64. */
@@ -667,6 +685,7 @@ int main(void)
         cmocka_unit_test(circulating_heads),
         cmocka_unit_test(sparse_contexts),
         cmocka_unit_test(recurrent_contexts),
+        cmocka_unit_test(delta_rule_by_heads),
         cmocka_unit_test(whole_weights_split_gradients),
         cmocka_unit_test(half_of_the_inputs_on_the_host),
         cmocka_unit_test(passes_without_gradients),
