@@ -67,8 +67,8 @@ struct hardware {
     double attention_backward_head64_factor, attention_backward_head256_factor;
     double attention_half_tokens, attention_fade_tokens;
     double sustained_share; /* of these rates, kept through the length of a step */
-    /* Of the delta rule's seconds with 32 heads what its chain over chunks takes, which fewer heads
-     * do not shorten, forward and backward; and its backward in forwards. */
+    /* Of the delta rule's seconds with 32 heads the share of its chain over chunks, which fewer
+     * heads do not shorten, forward and backward; and its backward in forwards. */
     double delta_chain_share, delta_backward_factor, delta_backward_chain_share;
     double gemm_launch_seconds;             /* host cost of one matmul, where not launch_seconds */
     double elementwise_call_seconds;        /* one elementwise kernel, beside its bytes */

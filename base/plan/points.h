@@ -49,8 +49,8 @@ struct point {
     int64_t tokens; /* attention: queries, and keys that the last of them sees */
     int ranks;      /* of a collective */
     double bytes;   /* read plus written; of a collective, over the wire from or to one rank */
-    double flops;   /* 2 m n k; attention causal, backward at 2.5 x the forward's; delta rule 8 an
-                     * element of its states and token, backward twice that */
+    double flops;   /* 2 m n k; attention causal, backward at 2.5 x the forward's; delta rule 8
+                     * per element of its states and token, backward twice that */
     double seconds; /* median; on processors the second fastest */
     double spread;  /* of its batches, slowest less fastest over seconds */
     int repeats;

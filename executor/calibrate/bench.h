@@ -56,7 +56,7 @@ int bench_experts(struct bench *b);
 int bench_attention(struct bench *b, bool usual);
 /* The usual one at length, as a step has it, when power or heat have lowered the clocks. */
 int bench_sustained(struct bench *b);
-/* Of models that have it: behind what libraries hold in all others. */
+/* Of models that have it: measured after all others. */
 int bench_delta(struct bench *b);
 int bench_elementwise(struct bench *b);
 int bench_optimizer(struct bench *b);

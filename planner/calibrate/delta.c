@@ -1,6 +1,6 @@
 /* delta.c - the gated delta rule: t = a constant, which is not kept, + tokens * (chain + rest *
  * state), forward and backward apart; state: elements of a token's states over those of 32 heads of
- * 128 x 128, which is what the keys speak of. The chain over chunks takes as long for few heads as
+ * 128 x 128, to which the keys refer. The chain over chunks takes as long for few heads as
  * for many. */
 #include "planner/calibrate/form.h"
 

@@ -13,7 +13,7 @@ dozen rounding errors varies by tens of percent from batch to batch, and the com
 batch was stored. The hybrids' yardsticks were first taken from one batch, and the executor's gradient of a
 12-element norm weight came out at 1.05 of its bound; they have been taken over eight batches since. The
 error that is judged against it is still that of one batch, the stored one. The files of qwen3-moe and
-qwen3-dense are older: their yardsticks are of one batch, 0.6 to 1.6 times what eight give.
+qwen3-dense are older: their yardsticks are of one batch, 0.6 to 1.6 times those of eight.
 
     python3 tests/reference/make_reference.py OUT_DIRECTORY [NAME...]
 

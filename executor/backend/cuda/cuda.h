@@ -119,7 +119,7 @@ bool cuda_attention_blocks_serve(const struct attention_gradient *g);
 int cuda_attention_backward_blocks(struct cuda *c, enum stream s,
                                    const struct attention_gradient *g, struct diag_list *reterr);
 
-/* The delta rule token by token, whatever the heads. The workspace is what such heads take. */
+/* The delta rule token by token, whatever the heads. The workspace is that of such heads. */
 int cuda_delta_rule_plain(struct cuda *c, enum stream s, const struct delta_rule *d,
                           struct diag_list *reterr);
 int cuda_delta_rule_backward_plain(struct cuda *c, enum stream s,

@@ -1,8 +1,8 @@
-/* delta_chain.cuh - what both directions of the delta rule's chain share. A block has some value
- * columns of a head's state for all chunks of a segment: WARPS warps of sixteen columns each, which
- * hold them transposed in registers, S^T [16 values, 128 keys] in eight pairs of tiles (values of a
- * chunk likewise, x^T [16 values, 64 tokens] in four pairs), and COPIERS warps that bring the tiles
- * of chunks to come. All wait for each other once a chunk. */
+/* delta_chain.cuh - the parts that both directions of the delta rule's chain share. A block has
+ * some value columns of a head's state for all chunks of a segment: WARPS warps of sixteen columns
+ * each, which hold them transposed in registers, S^T [16 values, 128 keys] in eight pairs of tiles
+ * (values of a chunk too, x^T [16 values, 64 tokens] in four pairs), and COPIERS warps that bring
+ * the tiles of chunks to come. All wait for each other at each chunk. */
 #ifndef RANKFIT_EXECUTOR_BACKEND_CUDA_DELTA_CHAIN_CUH
 #define RANKFIT_EXECUTOR_BACKEND_CUDA_DELTA_CHAIN_CUH
 

@@ -1,6 +1,6 @@
 /* The delta rule's chain over a segment's chunks: states and outputs. A warp owns sixteen value
  * columns of a head's state for good, transposed, in registers: S^T [16 values, 128 keys]. All
- * products have these sixteen rows, so that what one makes is the next one's operand without
+ * products have these sixteen rows, so that one product is the next one's operand without
  * leaving the registers, and warps wait for nothing but tiles:
  *   X^T = S^T k^T;  Y^T = beta (v^T - exp(c) X^T);  U^T = Y^T T^T with T = (I + B)^-1;
  *   o^T = (exp(c) S^T q^T + U^T P^T) / sqrt(128);  S^T = E S^T + (E / exp(c) U)^T k.

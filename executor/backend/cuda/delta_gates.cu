@@ -25,7 +25,7 @@ __device__ __forceinline__ float exact_sigmoid(float x)
     return 1.0F / (1.0F + expf(-x));
 }
 
-/* What a row's a and b of a head are. */
+/* A row's a and b of a head. */
 struct pair {
     float a, b;
 };

@@ -20,13 +20,14 @@ struct tiles {
     uint16_t s[DIM * WIDE], g[DIM * WIDE]; /* [value][key] */
     uint16_t t[CHUNK * NARROW], p[CHUNK * NARROW], b[CHUNK * NARROW];
     float gates[GATES];
-    /* What becomes the gradients of c and beta: of each half's rows, of columns by the warps' first
-     * tokens, of the last token by warps. Each place has one writer, so that sums have one order.
+    /* Sums that become the gradients of c and beta: of each half's rows, of columns by the warps'
+     * first tokens, of the last token by warps. Each place has one writer, so that sums have one
+     * order.
      */
     float row_c[2][CHUNK], row_beta[2][CHUNK], column_c[CHUNK / 16][CHUNK], last_c[THREADS / WARP];
 };
 
-/* What a thread works on: the warp's first token and half of the columns, its own rows of tiles. */
+/* The part of a thread: the warp's first token and half of the columns, its own rows of tiles. */
 struct place {
     int token, half, row, column;
 };
@@ -121,7 +122,7 @@ __device__ __forceinline__ float inverse_of(float beta)
     return beta > 1e-30F ? 1.0F / beta : 0.0F;
 }
 
-/* Y in the values' place, dX, and what X says of decays and betas. */
+/* Y in the values' place, dX, and the share of X in decays and betas. */
 __device__ __forceinline__ void form_y(tiles &s, const place &at)
 {
     float x[4][2][4];
@@ -165,7 +166,7 @@ __device__ __forceinline__ void form_u(tiles &s, const place &at)
                        u[i / 2][i % 2][2 * half], u[i / 2][i % 2][2 * half + 1]);
 }
 
-/* dP D and M, and what they say of decays and betas. qk, kk: 32 columns of the products without D.
+/* dP D and M, and their share in decays and betas. qk, kk: 32 columns of the products without D.
  */
 __device__ __forceinline__ void form_squares(tiles &s, const place &at, const float (&qk)[2][2][4],
                                              const float (&kk)[2][2][4])
@@ -256,7 +257,7 @@ __device__ __forceinline__ void add_queries(tiles &s, const place &at, float (&d
     product<false, true>(s.p, NARROW, s.k, at.half * 64, at, 0, at.token + 16, d_q);
 }
 
-/* Returns what the lane's rows say of the last token's c. */
+/* Returns the share of the lane's rows in the last token's c. */
 __device__ __forceinline__ float add_keys(tiles &s, const place &at, float (&d_k)[4][2][4])
 {
     float x[4][2][4], along[2];

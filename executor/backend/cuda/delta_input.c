@@ -76,7 +76,7 @@ int cuda_delta_input(struct backend *b, enum stream s, const struct delta_input 
     return cuda_check(kernel_delta_gates(c->streams[s], &args), "delta net's gates", reterr);
 }
 
-/* What blocks have summed, to where it belongs. */
+/* Sums of blocks, and the place that they belong to. */
 struct column_sums {
     const float *partial;
     int blocks;

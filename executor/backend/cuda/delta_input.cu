@@ -1,4 +1,4 @@
-/* What enters the delta rule, one warp a token and head, any sizes: a causal convolution, SiLU,
+/* The inputs of the delta rule, one warp per token and head, any sizes: a causal convolution, SiLU,
  * queries and keys of length 1. Backward a token's gradient is gathered from the tokens that its
  * convolution reaches, each of which is computed anew. Rows at the ends of runs. */
 #include "executor/backend/cuda/delta_input.cuh"
@@ -18,7 +18,7 @@ __device__ __forceinline__ int element(int j)
     return j * WARP + static_cast<int>(threadIdx.x % WARP);
 }
 
-/* What SiLU is applied to. */
+/* The argument of SiLU. */
 __device__ __forceinline__ void convolve(const args &a, const piece &p, int run, int64_t t,
                                          values &pre)
 {
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(THREADS) input(const __grid_constant__ args a)
             a.qkv[row * channels_of(a) + p.channel + element(j)] = bf16_from_float(act[j] * scale);
 }
 
-/* The gradient of what SiLU was applied to: y = act / |act|, act = silu(pre). */
+/* The gradient of the argument of SiLU: y = act / |act|, act = silu(pre). */
 __device__ __forceinline__ void gradient_of(const args &a, const piece &p, int run, int64_t t,
                                             values &d_pre)
 {

@@ -58,7 +58,7 @@ static __device__ __forceinline__ float silu_slope(float x)
     return sigma * (1.0F + x * (1.0F - sigma));
 }
 
-/* The blocks' share of a backward: ranges of neighbouring tokens of a run, the same number of
+/* The blocks' share of a backward: ranges of adjacent tokens of a run, the same number of
  * ranges in every run, that blocks take in turn. */
 struct ranges {
     int64_t each; /* ranges of a run */

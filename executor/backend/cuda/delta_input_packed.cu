@@ -1,7 +1,7 @@
-/* What enters the delta rule, with a convolution of four tokens and heads of 32, 64 or 128, which
- * is what models have: a thread has four channels of a head and walks over neighbouring tokens of a
+/* The inputs of the delta rule, with a convolution of four tokens and heads of 32, 64 or 128, as
+ * models have them: a thread has four channels of a head and walks over adjacent tokens of a
  * run, so that each value is read once; the lanes of a head add up lengths between them. Backward
- * it walks three tokens further than it writes, for what those say of its last ones. */
+ * it walks three tokens further than it writes, for their share in its last ones. */
 #include "executor/backend/cuda/delta_input.cuh"
 
 namespace
@@ -137,14 +137,14 @@ __global__ void __launch_bounds__(THREADS) input(const __grid_constant__ args a)
     }
 }
 
-/* What a backward has under way. */
+/* Sums of a backward under way. */
 struct sums {
     float x[TAPS][EACH];      /* tokens t - 3 to t */
     float d_x[TAPS][EACH];    /* their gradients so far */
     float d_conv[TAPS][EACH]; /* of tokens that are this thread's */
 };
 
-/* The gradient of what SiLU was applied to at token t; d_y: of the output. */
+/* The gradient of the argument of SiLU at token t; d_y: of the output. */
 __device__ __forceinline__ void through_norm(const lanes &l, const sums &s, const uint2 &raw,
                                              four &d_pre)
 {

@@ -15,7 +15,7 @@ constexpr int THREADS = 128, BLOCK = 64, SEGMENT = KERNEL_DELTA_SEGMENT;
 
 using args = kernel_delta_plain_args;
 
-/* What a block works on: run, value head and where its values are in a row of qkv. */
+/* The part of a block: run, value head and where its values are in a row of qkv. */
 struct place {
     int64_t row, head_count; /* first row of the run */
     int run, head;
@@ -155,7 +155,7 @@ __device__ __forceinline__ head_states states_of(const args &a, int value_head)
     return s;
 }
 
-/* States before the blocks of a segment, from what is kept of it. */
+/* States before the blocks of a segment, from its saved state. */
 __device__ __forceinline__ void fill_blocks(const args &a, const place &p, int64_t first,
                                             int64_t end, const head_states &s)
 {
@@ -185,7 +185,8 @@ __device__ __forceinline__ void fill_tokens(const args &a, const place &p, int64
     }
 }
 
-/* By columns: w, dh, dv, and G with what the output adds. Returns this thread's share of dbeta. */
+/* By columns: w, dh, dv, and G with the share of the output. Returns this thread's share of dbeta.
+ */
 __device__ __forceinline__ float back_columns(const args &a, const place &p, int64_t t,
                                               const float *state, float *gradient, token &s)
 {

@@ -1,5 +1,5 @@
 /* The delta rule on the device, a segment of DELTA_SEGMENT tokens of a group of runs at a time.
- * What chunks need of keys and queries alone is made for all chunks of the segment at once, then a
+ * Products of keys and queries alone are made for all chunks of the segment at once, then a
  * chain of chunks carries the states; backward the chain runs forward again from the kept state and
  * leaves the states between chunks, a second one runs back and leaves their gradients, and the rest
  * is made for all chunks at once. Other heads than 128 x 128 go token by token (delta_plain.cu). */
@@ -13,7 +13,7 @@ _Static_assert((int)KERNEL_DELTA_CHUNK == (int)DELTA_CHUNK &&
 /* CELLS: chunks of heads that a group holds, unless one run has more; STATE: bytes of one. */
 enum { CELLS = 4096, STATE = 4 * KERNEL_DELTA_DIM * KERNEL_DELTA_DIM };
 
-/* What one run of the plain kernels takes at most, unless a block takes more. */
+/* Bytes that one launch of the plain kernels takes at most, unless a block takes more. */
 static const int64_t plain_bytes = INT64_C(1) << 28;
 
 static int64_t smaller(int64_t a, int64_t b)

@@ -1,4 +1,4 @@
-/* What a chunk of the delta rule needs of keys and queries alone: with c_t the sum of decays up to
+/* Products of keys and queries alone of a chunk of the delta rule: with c_t the sum of decays up to
  * token t and D_ts = exp(c_t - c_s), P = (q k^T) D for s <= t and the inverse of I + B,
  * B = beta (k k^T) D for s < t. One block a chunk and key head; four warps, sixteen rows each. The
  * inverse is made in fp32: of the four blocks on the diagonal by substitution, below them block by
@@ -16,7 +16,7 @@ struct tiles {
     float gates[GATES];
 };
 
-/* c by a scan of the first two warps, and what follows from it. */
+/* c by a scan of the first two warps, and the gates that follow from it. */
 __device__ __forceinline__ void fill_gates(const kernel_delta_args &a, int run, int chunk, int head,
                                            int count, tiles &s)
 {

@@ -1,4 +1,4 @@
-/* The gated norm of a delta net's output, one warp a token and value head: with n = o / rms(o),
+/* The gated norm of a delta net's output, one warp per token and value head: with n = o / rms(o),
  * y = n w silu(z), the norm over the head; z in rows of the projection. */
 #include "executor/backend/cuda/device.cuh"
 #include "executor/backend/cuda/kernels.h"

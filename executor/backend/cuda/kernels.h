@@ -54,12 +54,12 @@ cudaError_t kernel_rope(cudaStream_t stream, const struct kernel_rope_args *r);
 cudaError_t kernel_rope_backward(cudaStream_t stream, const struct kernel_rope_args *r,
                                  float *partial, int blocks);
 
-/* Where a row of a delta net's projection has what belongs to key head 0, and the distances of the
- * next key head's: struct delta_columns. */
+/* The columns of key head 0 in a row of a delta net's projection, and the distances of the next
+ * key head's: struct delta_columns. */
 struct kernel_delta_columns {
     int64_t q, k, v, z, b, a, key_step, value_step, gate_step;
 };
-/* What enters the delta rule, and the gradients of it: struct delta_input. Any sizes and addresses
+/* The inputs of the delta rule, and their gradients: struct delta_input. Any sizes and addresses
  * up to KERNEL_DELTA_WIDE and KERNEL_CONV_MAX, but see kernel_delta_input_packed. */
 enum { KERNEL_DELTA_WIDE = 512, KERNEL_CONV_MAX = 8, KERNEL_CONV = 4 };
 struct kernel_delta_input_args {
@@ -121,7 +121,7 @@ cudaError_t kernel_delta_combine(cudaStream_t stream, const struct kernel_delta_
 
 /* The gated delta rule over one segment of a group of runs, for heads of 128 x 128: chunks of 64
  * tokens, those beyond the run's end filled with zeros. Every [.., chunks, heads] tensor is of the
- * segment; states are [value_heads, 128 (key), 128] in fp32, those of neighbouring runs `.._stride`
+ * segment; states are [value_heads, 128 (key), 128] in fp32, those of adjacent runs `.._stride`
  * elements apart. */
 enum {
     KERNEL_DELTA_CHUNK = 64,
@@ -147,14 +147,14 @@ struct kernel_delta_args {
     const float *from;
     float *kept, *to;
     int64_t from_stride, kept_stride, to_stride;
-    /* Forward without outputs: what becomes of the unit states where there are no values, likewise
+    /* Forward without outputs: the results of the unit states where there are no values
      * (NULL: the unit states), next to each other. to NULL: not wanted. */
     const float *transition_from;
     float *transition_to;
     uint16_t *before;    /* states before chunks, bf16 [.., 128 (value), 128 (key)]; or NULL */
-    uint16_t *behind;    /* gradients of the states behind them, likewise */
+    uint16_t *behind;    /* gradients of the states behind them */
     uint16_t *o;         /* NULL: none; [rows, value_heads * 128] */
-    const uint16_t *d_o; /* likewise */
+    const uint16_t *d_o; /* as o */
     uint16_t *d_qkv;     /* NULL: gradients of states alone */
     float *d_decay, *d_beta;
 };

@@ -1,6 +1,6 @@
 /* mma.cuh - products of 16 x 8 x 16 in bf16 with fp32 sums on the tensor cores, and the ways of
  * tiles between shared memory and registers. A lane holds of an accumulator's tile the rows lane /
- * 4 (c[0], c[1]) and lane / 4 + 8 (c[2], c[3]), columns 2 (lane % 4) and the next. Two neighbouring
+ * 4 (c[0], c[1]) and lane / 4 + 8 (c[2], c[3]), columns 2 (lane % 4) and the next. Two adjacent
  * accumulators, rounded and packed, are the A operand of a product over their columns. */
 #ifndef RANKFIT_EXECUTOR_BACKEND_CUDA_MMA_CUH
 #define RANKFIT_EXECUTOR_BACKEND_CUDA_MMA_CUH
@@ -99,7 +99,7 @@ static __device__ __forceinline__ void multiply_pair(float (&c)[2][4], const fra
     multiply(c[1], a, b.r[2], b.r[3]);
 }
 
-/* Two neighbouring tiles as an A operand. */
+/* Two adjacent tiles as an A operand. */
 static __device__ __forceinline__ void pack_tiles(fragment &f, const float (&c)[2][4])
 {
     f.r[0] = pack_two(c[0][0], c[0][1]);

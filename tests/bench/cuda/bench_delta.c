@@ -2,8 +2,8 @@
  * 32 and 16 key heads), 4,096 to 131,072 tokens, against three limits of the rule:
  * - bandwidth: every input read and every output written once, at the speed of a device copy of
  *   this run;
- * - tensor cores: the products of the chunked form, causal halves, what the backward must make
- *   again included, at the best rate of a large bf16 product on an H200 (788 TFLOP/s);
+ * - tensor cores: the products of the chunked form, causal halves, with those that the backward
+ *   recomputes, at the best rate of a large bf16 product on an H200 (788 TFLOP/s);
  * - chain: a chunk's state needs 16 products one after another (8 over keys, 4 over tokens, 4 into
  *   the state), backward another 16, at the latency of such a product measured in this run.
  * Then single kernels over one segment, with chains of 1, 2 and 4 warps a block. Median of the runs
@@ -285,7 +285,7 @@ static void print_kernel(struct bench *b, const char *name,
                          int (*run)(struct bench *b, const struct operands *o))
 {
     double seconds = time_of(b, name, run);
-    printf("   %-10s %d warps %9.1f us a segment, %6.3f us a chunk\n", name, now.args.warps,
+    printf("   %-10s %d warps %9.1f us per segment, %6.3f us per chunk\n", name, now.args.warps,
            1e6 * seconds, 1e6 * seconds * DELTA_CHUNK / DELTA_SEGMENT);
 }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The gated delta net on one GPU, by importance: its operations against the host and their definition, the same under
 # compute-sanitizer, small hybrids against transformers and the host; steps of Qwen3.5's shapes, predicted and measured;
-# then speed beside its limits, calibration, flash-linear-attention's times where python3 finds it, and the profiler.
+# then speed against its limits, calibration, flash-linear-attention's times where python3 finds it, and the profiler.
 # Nothing is begun that may not end within SECONDS (430). OUT/results.jsonl has a line for each part and each plan,
 # OUT/log.txt all that was printed, OUT/runs.tgz plans and measurements; a table of results.jsonl is shown last.
 #     tests/bench/cuda/delta.sh BUILD OUT [SECONDS [NAME...]]
@@ -30,7 +30,7 @@ speed() { timeout 60 "$build/tests/bench/cuda/bench_delta"; }
 points() { timeout 100 "$build/rankfit" calibrate --hardware h200 --points "$work/h200.points.json" -o "$work/h200.yaml"; }
 beside() { timeout 80 python3 -W ignore "$here/fla_delta.py"; }
 
-# One launch of each kernel at 4,096 tokens: outputs, then what the backward runs.
+# One launch of each kernel at 4,096 tokens: outputs, then those of the backward.
 profile() {
     timeout 45 ncu --clock-control none --section SpeedOfLight --section WarpStateStats --section Occupancy \
         -k 'regex:squares|forward|backward|gradient' -s 24 -c 6 "$build/tests/bench/cuda/bench_delta"

@@ -1,5 +1,5 @@
-"""Rows of delta.sh's results. `row NAME STATUS FOLDER` prints what FOLDER/NAME.{plan,compared}.json and NAME.json say as
-one line of JSON; `table FILE` prints the lines of FILE as a short table.
+"""Rows of delta.sh's results. `row NAME STATUS FOLDER` prints FOLDER/NAME.json and NAME.compared.json as one line of
+JSON; `table FILE` prints the lines of FILE as a short table.
 usage: delta_rows.py row NAME STATUS FOLDER | table FILE"""
 import json
 import pathlib

@@ -1,6 +1,6 @@
-"""Times of flash-linear-attention's chunked gated delta rule on one GPU, to print beside bench_delta: forward, forward
+"""Times of flash-linear-attention's chunked gated delta rule on one GPU, to compare with bench_delta: forward, forward
 and backward, memory kept beyond queries, keys and values, and memory at the peak. Inputs as there: unit queries and
-keys, bf16 values, fp32 decays. One line a case. Where Triton is 3.4 to 3.7.0 the library refuses the gated backward on
+keys, bf16 values, fp32 decays. One line for each case. Where Triton is 3.4 to 3.7.0 the library refuses the gated backward on
 Hopper, whose gradients are wrong there (its issue 640); the check is switched off here, so these are times and no
 numerics. Without the package the figures that were measured on an H200 with release 0.6.0 and torch 2.11 are printed,
 marked as stored.

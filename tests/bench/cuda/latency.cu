@@ -1,5 +1,5 @@
-/* A chain of products of the tensor cores each of which needs the one before: what a recurrence
- * over chunks cannot be faster than. */
+/* A chain of products of the tensor cores each of which needs the one before: the least time of a
+ * recurrence over chunks. */
 #include "executor/backend/cuda/mma.cuh"
 #include "tests/bench/cuda/latency.h"
 

@@ -1,6 +1,6 @@
-/* What enters the delta rule and what follows it, against the host: convolutions with and without a
- * halo, queries, keys and values apart and head by head, heads that are read four elements at a
- * time and others; tails; the gated norm. */
+/* The inputs of the delta rule and the norm that follows it, against the host: convolutions with
+ * and without a halo, queries, keys and values apart and head by head, heads that are read four
+ * elements at a time and others; tails; the gated norm. */
 #include "tests/unit/cuda/cases.h"
 
 struct shape {

@@ -17,8 +17,8 @@ struct shape {
     double decay; /* typical of a token */
 };
 
-/* bf16 operands and states between sums in fp32; for the plain kernels what one rounding leaves,
- * and what sums in another order. */
+/* bf16 operands and states between sums in fp32; for the plain kernels the error of one rounding,
+ * and that of sums in another order. */
 struct bounds {
     double rounded, summed;
 };
@@ -281,7 +281,7 @@ static void at_length(struct pair *p, const struct shape *s)
     static const char *const names[] = { "o",       "final",  "states",   "d_qkv",
                                          "d_decay", "d_beta", "d_initial" };
     struct delta_rule_gradient g = backward_of(s, &t, DEVICE);
-    struct array scratch = pair_poison(p, KIND_FP32, INT64_C(1) << 26); /* what they take at most */
+    struct array scratch = pair_poison(p, KIND_FP32, INT64_C(1) << 26); /* their largest */
     void *tiled = g.forward.workspace;
     g.forward.transition = NULL;
     g.forward.workspace = scratch.at[DEVICE];

@@ -569,7 +569,7 @@ static void recurrent_contexts(void **state)
     check(TIME_EXPOSED_CONTEXT, 256, 2.0 * 256 * (3 * 136 + 2 * 64) / 2 / 1e11);
 }
 
-/* A delta rule of 4 us a token of 32 heads of 128 x 128, 8 value heads of 128 x 128: a quarter of
+/* A delta rule of 4 us per token of 32 heads of 128 x 128, 8 value heads of 128 x 128: a quarter of
  * the states. Without further keys all of it grows with the states and backward takes 2.7 times as
  * long. With them a quarter of the forward and half of the backward, 3 forwards, stay. */
 static void delta_rule_by_heads(void **state)
