@@ -6,8 +6,8 @@ of its family write theirs. This script builds the model of transformers that th
 (on the meta device: shapes without data) and writes into the same file
 
     "counts"     parameters by component
-    "without"    for each key, the counts without it: "same", other counts, or "refused" where
-                 transformers cannot build a model then
+    "without"    "same": the keys without which the counts are the same, "other": the counts without
+                 each of the others, or "refused" where transformers cannot build a model then
     "rewritten"  the configuration as transformers writes it back, as for every fine-tuned model
 
 A component is told from the names of modules and the types of their classes, never from rankfit's tables.
@@ -27,6 +27,7 @@ import warnings
 
 import torch
 import transformers
+from transformers.modeling_layers import MtpModel
 
 warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()
@@ -66,6 +67,8 @@ def component(name, recurrent):
         return "router"
     if "per_layer" in inner:
         return "embedding"
+    if re.match(r"mixer\.(up|down)_proj\.", inner):
+        return "dense_mlp"
     if re.match(r"(self_attn|attn|attention|mixer)\.", inner):
         return "attention"
     if re.match(r"(mlp|mlps|feed_forward|block_sparse_moe|mixer)\b", inner):
@@ -76,7 +79,11 @@ def component(name, recurrent):
 def tensors(model):
     """What a checkpoint holds, once each: parameters, and buffers that are no tables computed from the
     configuration, as decays and token tables are."""
-    yield from model.named_parameters()
+    for name, parameter in model.named_parameters():
+        if type(model).__name__.startswith("Longcat") and name.endswith("experts.gate_up_proj"):
+            # transformers makes room for experts that only hand their rows on; checkpoints do not
+            parameter = parameter[:model.config.n_routed_experts]
+        yield name, parameter
     kept = model.state_dict()
     for name, buffer in model.named_buffers():
         if name in kept and buffer.is_floating_point() and not re.search(r"slope|decay", name):
@@ -100,7 +107,27 @@ def count(config):
     for name, tensor in tensors(model):
         key = component(name, recurrent)
         counts[key] = counts.get(key, 0) + tensor.numel()
+    if "experts" not in counts and "shared_expert" in counts:
+        # Granite's "shared" MLP is the only one then
+        counts["dense_mlp"] = counts.pop("shared_expert")
+    predicting = prediction_layers(model)
+    if predicting is not None:
+        counts["mtp"] = predicting
     return counts
+
+
+def prediction_layers(model):
+    """Parameters of the prediction layers that transformers can build, without embedding and head;
+    None where it knows of none."""
+    layers = getattr(model.config.get_text_config(), "num_mtp_layers", None)
+    if not layers:
+        return None
+    with torch.device("meta"):
+        try:
+            extra = MtpModel(model, layers)
+        except ValueError:  # of the class that it knows not how
+            return None
+    return sum(tensor.numel() for name, tensor in tensors(extra) if name.startswith("layers."))
 
 
 def rewritten(config):
@@ -115,12 +142,12 @@ def places(config):
     """The maps whose keys are taken away in turn, with their path."""
     yield "", config
     for key, value in config.items():
-        if key.endswith("_config") and isinstance(value, dict):
+        if key.endswith("_config") and key.isidentifier() and isinstance(value, dict):
             yield key + ".", value
 
 
 def without(config, counts):
-    results = {}
+    same, other = [], {}
     for path, place in places(config):
         for key in place:
             if key in IDENTITY:
@@ -132,8 +159,11 @@ def without(config, counts):
                 found = count(less)
             except Exception:  # whatever transformers raises: it has no model for this file
                 found = "refused"
-            results[path + key] = "same" if found == counts else found
-    return results
+            if found == counts:
+                same.append(path + key)
+            else:
+                other[path + key] = found
+    return {"same": same, "other": other}
 
 
 def main(paths):
