@@ -183,6 +183,19 @@ static void check_extras(const struct model *m, struct pos at, struct diag_list 
     }
 }
 
+/* What only model.parts counts has no list of operations, and is named. */
+static void check_parts(const struct model *m, struct pos at, struct diag_list *reterr)
+{
+    int others = count_kind(m->layer_mixer, m->layers, MIXER_OTHER) +
+                 count_kind(m->layer_ffn, m->layers, FFN_OTHER);
+    for (int i = 0; i < m->part_count; i++)
+        others += m->parts[i].component != COMPONENT_VISION;
+    if (others > 0 && m->unplanned[0] == '\0')
+        diag_error(reterr, at,
+                   "layers of another kind, or parts of the trunk, and 'unplanned' "
+                   "does not name them");
+}
+
 int model_check(const struct model *model, struct pos at, struct diag_list *reterr)
 {
     int before = reterr->errors;
@@ -200,6 +213,7 @@ int model_check(const struct model *model, struct pos at, struct diag_list *rete
     check_states(model, at, reterr);
     check_ffn(model, at, reterr);
     check_extras(model, at, reterr);
+    check_parts(model, at, reterr);
     if (reterr->errors != before)
         return -1;
     struct model_counts counts;

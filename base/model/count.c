@@ -31,6 +31,22 @@ static void add_times(struct row_sum *into, const struct row_sum *one, uint64_t 
             add_sat(into->by_component[i], mul_sat(one->by_component[i], times));
 }
 
+/* Parts of the trunk and of towers. A lookup is active for active_all only, as the embedding is. */
+static void add_parts(const struct model *model, struct row_sum *trunk, struct row_sum *vision,
+                      uint64_t *ret_lookup)
+{
+    *ret_lookup = 0;
+    for (int i = 0; i < model->part_count; i++) {
+        const struct model_part *part = &model->parts[i];
+        struct row_sum one = { .total = part->params, .active = part->params };
+        one.by_component[part->component] = part->params;
+        add_times(part->component == COMPONENT_VISION ? vision : trunk, &one,
+                  (uint64_t)part->times);
+        if (part->lookup)
+            *ret_lookup = add_sat(*ret_lookup, mul_sat(part->params, (uint64_t)part->times));
+    }
+}
+
 void sum_layer(const struct model *model, const struct dims *dims, enum mixer mixer, enum ffn ffn,
                struct row_sum *ret)
 {
@@ -91,6 +107,7 @@ void model_count(const struct model *model, struct model_counts *ret)
 {
     struct dims dims;
     struct row_sum trunk, mtp, vision;
+    uint64_t table;
     dims_of(model, &dims);
     uint64_t lookup = mul_sat(dims.size[DIM_VOCAB], dims.size[DIM_HIDDEN]);
     *ret = (struct model_counts){ 0 };
@@ -101,6 +118,7 @@ void model_count(const struct model *model, struct model_counts *ret)
     add_group(ROWS_HEAD, &dims, 0, &trunk);
     sum_mtp(model, &dims, &mtp);
     sum_vision(model, &dims, &vision);
+    add_parts(model, &trunk, &vision, &table);
 
     for (int i = 0; i < COMPONENT_COUNT; i++)
         ret->by_component[i] = trunk.by_component[i];
@@ -111,7 +129,7 @@ void model_count(const struct model *model, struct model_counts *ret)
                                                 model->vision_trained ? vision.total : 0));
     /* A tied matrix is one tensor, which the head multiplies by: it is active, and not core. */
     ret->active_all = trunk.active;
-    ret->active = model->tied ? trunk.active : trunk.active - lookup;
+    ret->active = (model->tied ? trunk.active : trunk.active - lookup) - table;
     ret->active_core = ret->active - lookup;
     ret->matmul_active = add_sat(trunk.matmul, model->tied ? lookup : 0);
     if (model->mtp_trained) /* each prediction layer multiplies by the trunk's head once more */

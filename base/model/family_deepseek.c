@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* head_dim means nothing here and num_key_value_heads repeats the heads: both are left out. */
-static void read_latents(struct hf *hf)
+void hf_latents(struct hf *hf)
 {
     static const struct hf_field fields[] = {
         { "q_lora_rank", offsetof(struct model, mla.q_rank), 0, false },
@@ -17,19 +17,27 @@ static void read_latents(struct hf *hf)
         { "v_head_dim", offsetof(struct model, mla.value_dim), 1, true },
     };
     struct model *m = hf->model;
-    hf_decoder(hf);
+    hf_sizes(hf);
+    hf_note(hf, "head_dim");
+    hf_attention_bias(hf);
     hf_fields(hf, fields, sizeof fields / sizeof fields[0]);
     m->gqa.kv_heads = m->gqa.heads;
     m->gqa.head_dim = m->mla.nope_dim + m->mla.rope_dim;
     m->gqa.rotary_fraction = m->gqa.head_dim > 0 ? (double)m->mla.rope_dim / m->gqa.head_dim : 1;
-    hf_expect_int(hf, "qk_head_dim", m->gqa.head_dim);
+    hf_note(hf, "qk_head_dim"); /* which is their sum */
     memset(m->layer_mixer, MIXER_MLA, (size_t)m->layers);
+}
+
+void family_deepseek_v2_read(struct hf *hf)
+{
+    hf_latents(hf);
+    hf_experts_deepseek(hf, "softmax");
 }
 
 void family_deepseek_read(struct hf *hf)
 {
-    read_latents(hf);
-    hf_experts_deepseek(hf);
+    hf_latents(hf);
+    hf_experts_deepseek(hf, "sigmoid");
     hf_int(hf, "num_nextn_predict_layers", 0, &hf->model->mtp_layers);
 }
 
@@ -57,8 +65,9 @@ static int indexer_letter(char letter)
 
 static int sparse_attention_kind(const struct node *n)
 {
-    return n->kind == NODE_TEXT && strcmp(n->text, "deepseek_sparse_attention") == 0 ? MIXER_DSA
-                                                                                     : -1;
+    bool sparse = n->kind == NODE_TEXT && (strcmp(n->text, "deepseek_sparse_attention") == 0 ||
+                                           strcmp(n->text, "indexed_attention") == 0);
+    return sparse ? MIXER_DSA : -1;
 }
 
 /* A layer has an indexer of its own when indexer_types or index_topk_pattern says so; else when

@@ -2,20 +2,9 @@
  * with biases. */
 #include "base/model/hf.h"
 
-#include <string.h>
-
-static int mixer_kind(const struct node *n)
-{
-    if (n->kind != NODE_TEXT)
-        return -1;
-    if (strcmp(n->text, "sliding_attention") == 0)
-        return MIXER_LOCAL;
-    return strcmp(n->text, "full_attention") == 0 ? MIXER_GQA : -1;
-}
-
 void family_gpt_oss_read(struct hf *hf)
 {
-    static const char *const no_matter[] = { "experts_per_token", "swiglu_limit" };
+    static const char *const no_matter[] = { "experts_per_token", "swiglu_limit", "swiglu_alpha" };
     struct model *m = hf->model;
     bool bias = true;
     hf_decoder(hf);
@@ -28,6 +17,6 @@ void family_gpt_oss_read(struct hf *hf)
     hf_int(hf, "sliding_window", 1, &m->gqa.local_tokens);
     for (int i = 0; i < m->layers; i++)
         m->layer_mixer[i] = i % 2 == 0 ? MIXER_LOCAL : MIXER_GQA;
-    hf_layer_list(hf, "layer_types", m->layers, mixer_kind, m->layer_mixer);
+    hf_layer_list(hf, "layer_types", m->layers, hf_window_kind, m->layer_mixer);
     hf_notes(hf, no_matter, sizeof no_matter / sizeof no_matter[0]);
 }

@@ -6,13 +6,16 @@
 
 void family_llama_read(struct hf *hf)
 {
-    hf_decoder(hf);
-    hf_need(hf, "intermediate_size", 1, &hf->model->dense_width);
+    static const char *const no_matter[] = { "is_llama_config", "transformers.js_config" };
+    hf_dense_decoder(hf);
+    hf_attention_bias(hf);
+    hf_bool(hf, "mlp_bias", &hf->model->mlp_bias);
+    hf_notes(hf, no_matter, sizeof no_matter / sizeof no_matter[0]);
 }
 
 void family_mistral_read(struct hf *hf)
 {
-    family_llama_read(hf);
+    hf_dense_decoder(hf);
     hf_window(hf);
 }
 
@@ -57,7 +60,7 @@ static void llama4_mixers(struct hf *hf)
     hf_layer_list(hf, "layer_types", m->layers, type_kind, m->layer_mixer);
 }
 
-/* moe_layers names them; else every interleave_moe_layer_step-th. */
+/* moe_layers names them, none if it is empty; else every interleave_moe_layer_step-th. */
 static void llama4_sparse_layers(struct hf *hf)
 {
     struct model *m = hf->model;
@@ -65,7 +68,7 @@ static void llama4_sparse_layers(struct hf *hf)
     int step = 1;
     hf_int(hf, "interleave_moe_layer_step", 1, &step);
     memset(m->layer_ffn, FFN_DENSE, (size_t)m->layers);
-    if (hf_list(hf, "moe_layers", &list) != 1 || list->count == 0) {
+    if (hf_list(hf, "moe_layers", &list) != 1) {
         for (int i = step - 1; i < m->layers; i += step)
             m->layer_ffn[i] = FFN_MOE;
         return;
@@ -85,6 +88,7 @@ void family_llama4_read(struct hf *hf)
     static const char *const no_matter[] = { "use_qk_norm", "for_llm_compressor" };
     struct model *m = hf->model;
     hf_decoder(hf);
+    hf_attention_bias(hf);
     hf_experts_local(hf);
     m->moe.normalize_top_k = false;
     m->moe.sigmoid = true;

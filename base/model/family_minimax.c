@@ -82,7 +82,7 @@ void family_minimax_m2_read(struct hf *hf)
     read_rotary(hf);
     hf_layer_list(hf, "attn_type_list", m->layers, mixer_number, m->layer_mixer);
     if (memchr(m->layer_mixer, MIXER_LIGHTNING, (size_t)m->layers) != NULL)
-        diag_error(hf->errors, node_get(hf->map, "attn_type_list")->at,
+        diag_error(hf->errors, hf_place(hf, "attn_type_list"),
                    "'attn_type_list' with linear attention is not read by this architecture");
     hf_bool(hf, "use_qk_norm", &m->gqa.qk_norm_wide);
     hf_expect_text(hf, "qk_norm_type", "per_layer");

@@ -42,6 +42,15 @@ static void read_delta_net(struct hf *hf)
         hf_note(hf, fields[i].key);
 }
 
+/* The activation of the delta net's output gate; what it is changes no tensor. */
+static void read_gate_type(struct hf *hf)
+{
+    const char *type = "silu";
+    (void)hf_text(hf, "output_gate_type", &type);
+    if (strcmp(type, "silu") != 0 && strcmp(type, "swish") != 0)
+        hf_unrun(hf, "output gates of another activation than silu");
+}
+
 static void read_hybrid(struct hf *hf)
 {
     struct model *m = hf->model;
@@ -50,10 +59,12 @@ static void read_hybrid(struct hf *hf)
     m->norm_zero_centred = true;
     m->gqa.qk_norm = true;
     m->gqa.output_gate = true;
+    hf_attention_bias(hf);
     hf_bool(hf, "attn_output_gate", &m->gqa.output_gate);
     read_mixers(hf);
     read_delta_net(hf);
     hf_int(hf, "mtp_num_hidden_layers", 0, &m->mtp_layers);
+    read_gate_type(hf);
 }
 
 static void read_shared(struct hf *hf)
@@ -68,7 +79,7 @@ void family_qwen3_5_read(struct hf *hf)
 {
     read_hybrid(hf);
     hf_need(hf, "intermediate_size", 1, &hf->model->dense_width);
-    hf_vision_qwen(hf);
+    hf_vision_qwen(hf, 0);
 }
 
 void family_qwen3_5_moe_read(struct hf *hf)
@@ -78,7 +89,7 @@ void family_qwen3_5_moe_read(struct hf *hf)
     read_shared(hf);
     hf_note(hf, "intermediate_size"); /* of the dense sibling; no layer here uses it */
     memset(hf->model->layer_ffn, FFN_MOE, (size_t)hf->model->layers);
-    hf_vision_qwen(hf);
+    hf_vision_qwen(hf, 0);
 }
 
 /* The published checkpoints hold one prediction layer although their files have no key for it. */

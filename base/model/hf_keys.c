@@ -23,28 +23,14 @@ static const char *const irrelevant[] = {
     "pretraining_tp",
     "ep_size",
     "language_model_only",
-    /* tokens */
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "sep_token_id",
-    "decoder_start_token_id",
-    "forced_bos_token_id",
-    "forced_eos_token_id",
+    /* tokens; see also the endings */
     "bad_words_ids",
     "begin_suppress_tokens",
     "suppress_tokens",
     "id2label",
     "label2id",
+    "num_labels",
     "ignore_index",
-    "image_token_id",
-    "image_token_index",
-    "video_token_id",
-    "vision_start_token_id",
-    "vision_end_token_id",
-    "media_placeholder_token_id",
-    "boi_token_index",
-    "eoi_token_index",
     "video_placeholder",
     /* generation */
     "use_cache",
@@ -135,8 +121,19 @@ static const char *const irrelevant[] = {
     "use_flash_attention",
 };
 
+static const char *const endings[] = { "_token_id", "_token_ids", "_token_index" };
+
+static bool ends_with(const char *key, const char *ending)
+{
+    size_t length = strlen(key), tail = strlen(ending);
+    return length > tail && strcmp(key + length - tail, ending) == 0;
+}
+
 bool hf_key_is_irrelevant(const char *key)
 {
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
+        if (ends_with(key, endings[i]))
+            return true;
     for (size_t i = 0; i < sizeof irrelevant / sizeof irrelevant[0]; i++)
         if (strcmp(irrelevant[i], key) == 0)
             return true;

@@ -7,14 +7,23 @@
 
 #define AT(member) offsetof(struct model, vision.member)
 
-/* The reader of the tower's map; false when the file has none. */
-static bool open_tower(struct hf *hf, struct hf *ret)
+bool hf_open_tower(struct hf *hf, const char *key, const char *defaults, bool optional,
+                   struct hf *ret)
 {
     const struct node *map = NULL;
-    hf_note(hf->root, "vision_config");
-    if (hf == hf->root || node_map(hf->root->map, "vision_config", &map, hf->errors) != 1)
+    const struct model_family *family = model_family_find(hf->model->architecture);
+    hf_note(hf->root, key);
+    if (family == NULL || family->text_key == NULL)
+        return false;
+    int got = node_map(hf->root->map, key, &map, hf->errors);
+    if (got == 0 && !optional)
+        diag_warning(hf->errors, hf->root->map->at,
+                     "'%s' is not there, so the tower is not counted", key);
+    if (got != 1)
         return false;
     hf_init(ret, map, hf->root, hf->model, hf->errors);
+    ret->place = strcmp(key, "vision_config") == 0 ? "vision_config." : "audio_config.";
+    ret->defaults = defaults;
     return true;
 }
 
@@ -24,12 +33,12 @@ static void check_end(struct hf *tower, const char *key)
     int out = tower->model->hidden;
     hf_int(tower, key, 1, &out);
     if (out != tower->model->hidden && tower->model->hidden != 0)
-        diag_error(tower->errors, node_get(tower->map, key)->at,
-                   "the vision tower ends at width %d, the text model's hidden_size is %d", out,
-                   tower->model->hidden);
+        diag_error(tower->errors, hf_place(tower, key),
+                   "'%s%s': the vision tower ends at width %d, the text model's hidden_size is %d",
+                   tower->place, key, out, tower->model->hidden);
 }
 
-void hf_vision_qwen(struct hf *hf)
+void hf_vision_qwen(struct hf *hf, int deepstack)
 {
     static const struct hf_field fields[] = {
         { "depth", AT(depth), 1, false },
@@ -44,13 +53,19 @@ void hf_vision_qwen(struct hf *hf)
     };
     struct hf tower;
     const struct node *deep = NULL;
-    if (!open_tower(hf, &tower))
+    if (!hf_open_tower(hf, "vision_config",
+                       "depth 27, hidden_size 1152, intermediate_size 4304, num_heads 16, "
+                       "patch_size 16, temporal_patch_size 2, spatial_merge_size 2, "
+                       "in_channels 3, num_position_embeddings 2304, out_hidden_size 3584",
+                       false, &tower))
         return;
-    hf->model->vision = (struct vision){ 27, 1152, 4304, 16, 16, 2, 2, 3, 2304, 0, 0, 0, false };
+    hf->model->vision = (struct vision){ 0 };
     hf_fields(&tower, fields, sizeof fields / sizeof fields[0]);
     check_end(&tower, "out_hidden_size");
     hf_list(&tower, "deepstack_visual_indexes", &deep);
-    hf->model->vision.deepstack = deep != NULL ? (int)deep->count : 0;
+    hf->model->vision.deepstack = deep != NULL ? (int)deep->count : deepstack;
+    if (deep == NULL && deepstack > 0)
+        hf_taken(&tower, "deepstack_visual_indexes", "8, 16 and 24");
     hf_expect_text(&tower, "hidden_act", "gelu_pytorch_tanh");
     hf_refuse_rest(&tower);
 }
@@ -66,19 +81,26 @@ void hf_vision_moon(struct hf *hf)
         { "vt_num_attention_heads", AT(heads), 1, false },
         { "patch_size", AT(patch), 1, false },
     };
-    static const char *const no_matter[] = { "init_pos_emb_time", "merge_type", "projector_ln_eps",
-                                             "video_attn_type" };
+    static const char *const no_matter[] = { "init_pos_emb_time", "pos_emb_time", "merge_type",
+                                             "projector_ln_eps", "video_attn_type" };
     struct hf tower;
     struct vision *v = &hf->model->vision;
     int height = 64, width = 64;
-    if (!open_tower(hf, &tower))
+    if (!hf_open_tower(hf, "vision_config",
+                       "vt_num_hidden_layers 27, vt_hidden_size 1152, vt_intermediate_size 4304, "
+                       "vt_num_attention_heads 16, patch_size 14, init_pos_emb_height 64, "
+                       "init_pos_emb_width 64",
+                       false, &tower))
         return;
-    *v = (struct vision){ 27, 1152, 4304, 16, 14, 1, 2, 3, 4096, 0, 0, 0, true };
+    *v = (struct vision){ .temporal_patch = 1, .merge = 2, .in_channels = 3, .final_norm = true };
     hf_fields(&tower, fields, sizeof fields / sizeof fields[0]);
     hf_int(&tower, "init_pos_emb_height", 1, &height);
     hf_int(&tower, "init_pos_emb_width", 1, &width);
     v->positions = height > HF_MAX_SIZE / width ? HF_MAX_SIZE : height * width;
+    hf_note(&tower, "hidden_act");
+    hf_note(hf->root, "projection_layer_norm_eps");
     hf_expect_int(&tower, "mm_hidden_size", v->width);
+    hf_expect_int(hf->root, "projection_hidden_size", v->width);
     hf_expect_text(&tower, "mm_projector_type", "patchmerger");
     hf_expect_text(&tower, "pos_emb_type", "divided_fixed");
     hf_expect_text(&tower, "projector_hidden_act", "gelu");
@@ -112,16 +134,21 @@ void hf_vision_llama4(struct hf *hf)
     struct vision *v = &hf->model->vision;
     double ratio = 0.5;
     int image = 448;
-    if (!open_tower(hf, &tower))
+    if (!hf_open_tower(hf, "vision_config",
+                       "num_hidden_layers 34, hidden_size 768, intermediate_size 5632, "
+                       "num_attention_heads 16, patch_size 14, image_size 448, "
+                       "projector_input_dim 4096, projector_output_dim 4096, "
+                       "vision_output_dim 7680",
+                       false, &tower))
         return;
-    *v = (struct vision){ 34, 1408, 5632, 16, 14, 1, 2, 3, 0, 0, 4096, 4096, false };
+    *v = (struct vision){ .temporal_patch = 1, .merge = 2, .in_channels = 3 };
     hf_fields(&tower, fields, sizeof fields / sizeof fields[0]);
     hf_int(&tower, "image_size", 1, &image);
-    int64_t side = image / v->patch;
+    int64_t side = v->patch > 0 ? image / v->patch : 0;
     v->positions = side > 4000 ? HF_MAX_SIZE : (int)(side * side + 1);
     hf_real(&tower, "pixel_shuffle_ratio", 0.0, 1.0, &ratio);
     if (ratio != 0.5)
-        diag_error(hf->errors, node_get(tower.map, "pixel_shuffle_ratio")->at,
+        diag_error(hf->errors, hf_place(&tower, "pixel_shuffle_ratio"),
                    "'pixel_shuffle_ratio' other than 0.5 is not read");
     hf_expect_int(&tower, "vision_output_dim", v->adapter_out);
     hf_expect_text(&tower, "hidden_act", "gelu");

@@ -37,7 +37,7 @@ static bool is_other_version(const char *a, const char *b)
 /* The family whose architecture is spelt nearly so, or NULL. */
 static const struct model_family *nearest_family(const char *name)
 {
-    enum { MAX_FAMILIES = 64, PART_BYTES = 48 };
+    enum { MAX_FAMILIES = 128, PART_BYTES = 48 };
     char word[PART_BYTES], parts[MAX_FAMILIES][PART_BYTES];
     const char *known[MAX_FAMILIES];
     size_t count = 0;
@@ -107,7 +107,7 @@ static const struct model_family *hf_family(const struct node *root, struct diag
     return NULL;
 }
 
-/* The text model's map, where the file keeps it apart. */
+/* The text model's map, where the file keeps it apart; some older files do not. */
 static const struct node *text_of(const struct node *root, const struct model_family *family,
                                   struct diag_list *reterr)
 {
@@ -115,6 +115,8 @@ static const struct node *text_of(const struct node *root, const struct model_fa
     if (family->text_key == NULL)
         return root;
     int got = node_map(root, family->text_key, &text, reterr);
+    if (got == 0 && family->flat)
+        return root;
     if (got == 0)
         diag_error(reterr, root->at, "required key '%s' is missing", family->text_key);
     return got == 1 ? text : NULL;
@@ -132,15 +134,19 @@ static int hf_read(const struct node *root, struct model *ret, struct diag_list 
     text_copy(ret->name, sizeof ret->name, family->model_type);
     text_copy(ret->title, sizeof ret->title, family->model_type);
     hf_init(&outer, root, NULL, ret, reterr);
+    outer.defaults = family->defaults != NULL ? family->defaults : "";
     if (text == root) {
         family->read(&outer);
     } else {
         hf_init(&inner, text, &outer, ret, reterr);
+        inner.defaults = outer.defaults;
         hf_note(&outer, family->text_key);
         family->read(&inner);
         hf_refuse_rest(&inner);
     }
     hf_refuse_rest(&outer);
+    if (reterr->errors == before)
+        hf_say_defaults(&outer);
     return reterr->errors == before ? 0 : -1;
 }
 

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MODEL_MAX_LAYERS = 512 };
+enum { MODEL_MAX_LAYERS = 512, MODEL_MAX_PARTS = 24 };
 
 /* What mixes tokens in a layer. */
 enum mixer {
@@ -24,9 +24,10 @@ enum mixer {
     MIXER_LIGHTNING,  /* linear attention with a fixed decay a head */
     MIXER_MAMBA,      /* Mamba-2: a selective state space */
     MIXER_NONE,       /* the layer is a feed-forward half alone */
+    MIXER_OTHER,      /* a kind that model.parts counts and whose step has no list */
     MIXER_COUNT
 };
-enum ffn { FFN_DENSE, FFN_MOE, FFN_NONE, FFN_COUNT };
+enum ffn { FFN_DENSE, FFN_MOE, FFN_NONE, FFN_OTHER, FFN_COUNT };
 
 /* Grouped-query attention. window_tokens 0: full causal. With latents (struct mla) these are the
  * heads that attention sees: kv_heads equals heads, head_dim is nope_dim + rope_dim. */
@@ -88,6 +89,17 @@ struct vision {
     int depth, width, mlp_width, heads, patch, temporal_patch, merge, in_channels, positions;
     int deepstack, adapter_in, adapter_out;
     bool final_norm;
+    bool listed; /* its tensors are model.parts, not rows of the tables */
+};
+
+/* Tensors that no row of the tables has: those of towers of other makers, and of layers that no
+ * step is known of. Only counted: which layers hold them is not kept. */
+struct model_part {
+    char name[48];     /* "vision blocks" */
+    uint8_t component; /* enum component */
+    bool lookup;       /* a table of which a token uses one row */
+    int times;
+    uint64_t params; /* of each */
 };
 
 struct model {
@@ -108,6 +120,7 @@ struct model {
     struct mamba mamba;                    /* heads 0: none */
     int dense_width;                       /* 0: no dense MLP layer */
     bool mlp_ungated;                      /* every MLP is up, activation, down; no gate */
+    bool mlp_bias;                         /* dense MLPs have biases */
     struct moe moe;                        /* experts 0: no MoE layer */
     uint8_t layer_mixer[MODEL_MAX_LAYERS]; /* enum mixer */
     uint8_t layer_ffn[MODEL_MAX_LAYERS];   /* enum ffn */
@@ -116,6 +129,10 @@ struct model {
     struct vision vision;                  /* depth 0: none */
     bool vision_trained;                   /* --set model.vision=trained */
     bool vision_frozen;                    /* =frozen: its weights are held; else it is not there */
+    int part_count;
+    struct model_part parts[MODEL_MAX_PARTS];
+    char unplanned[128]; /* what no list of operations describes; then it is counted, not planned */
+    char unrun[128];     /* what no executor does, although budgets need not know it */
 };
 
 struct hf;         /* hf.h */
@@ -131,6 +148,9 @@ struct model_family {
     const char *tensor_prefix;      /* of the text trunk's tensor names: "model." */
     bool stacked_experts;           /* the checkpoint keeps all experts of a layer in one tensor */
     const struct name_style *names; /* how its tensors are called; NULL: as those of Llama */
+    const char
+        *defaults; /* of its class, for keys that a file lacks: "head_dim 128, ..."; or NULL */
+    bool flat;     /* a file without text_key has the text model's keys at the root */
 };
 extern const struct model_family model_families[];
 extern const size_t model_family_count;

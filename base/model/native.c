@@ -1,6 +1,7 @@
 #include "base/model/native.h"
 
 #include "base/model/hf.h"
+#include "base/model/tensor.h"
 #include "base/text.h"
 #include "base/units.h"
 
@@ -20,6 +21,7 @@ const struct model_field model_fields[] = {
     { SECTION_ROOT, "context_tokens", FIELD_LONG, AT(context_tokens), 0, 1e12, 0, OPTIONAL },
     { SECTION_ROOT, "dense_width", FIELD_INT, AT(dense_width), 0, HF_MAX_SIZE, 0, OPTIONAL },
     { SECTION_ROOT, "mlp_ungated", FIELD_BOOL, AT(mlp_ungated), 0, 1, 0, YOUNGER },
+    { SECTION_ROOT, "mlp_bias", FIELD_BOOL, AT(mlp_bias), 0, 1, 0, YOUNGER },
     { SECTION_ROOT, "mtp_layers", FIELD_INT, AT(mtp_layers), 0, 16, 0, OPTIONAL },
     { SECTION_ROOT, "mtp_trained", FIELD_BOOL, AT(mtp_trained), 0, 1, 0, OPTIONAL },
     { SECTION_ROOT, "vision_trained", FIELD_BOOL, AT(vision_trained), 0, 1, 0, OPTIONAL },
@@ -87,6 +89,7 @@ const struct model_field model_fields[] = {
     { SECTION_VISION, "adapter_out", FIELD_INT, AT(vision.adapter_out), 0, HF_MAX_SIZE, 0,
       YOUNGER },
     { SECTION_VISION, "final_norm", FIELD_BOOL, AT(vision.final_norm), 0, 1, 0, YOUNGER },
+    { SECTION_VISION, "listed", FIELD_BOOL, AT(vision.listed), 0, 1, 0, YOUNGER },
 };
 const size_t model_field_count = sizeof model_fields / sizeof model_fields[0];
 
@@ -96,7 +99,8 @@ const char *const section_names[SECTION_COUNT] = {
 
 /* Keys that are no field rows: texts, patterns, sections. "source" says where values are from. */
 static const char *const other_root_keys[] = {
-    "schema", "name", "title", "architecture", "source", "mixers", "ffns",
+    "schema", "name", "title", "architecture", "source",
+    "mixers", "ffns", "parts", "unplanned",    "unrun",
 };
 const char *const mixer_names[MIXER_COUNT] = {
     [MIXER_GQA] = "gqa",
@@ -108,12 +112,13 @@ const char *const mixer_names[MIXER_COUNT] = {
     [MIXER_LIGHTNING] = "lightning",
     [MIXER_MAMBA] = "mamba",
     [MIXER_NONE] = "none",
+    [MIXER_OTHER] = "other",
 };
 const char *const ffn_names[FFN_COUNT] = {
-    [FFN_DENSE] = "dense", [FFN_MOE] = "moe", [FFN_NONE] = "none"
+    [FFN_DENSE] = "dense", [FFN_MOE] = "moe", [FFN_NONE] = "none", [FFN_OTHER] = "other"
 };
 
-enum { MAX_KEYS = 40, PLAIN_PATTERN = 16 };
+enum { MAX_KEYS = 48, PLAIN_PATTERN = 16 };
 
 bool section_present(const struct model *model, enum section section)
 {
@@ -284,24 +289,70 @@ static void read_pattern(const struct node *root, const char *key, const struct 
         ret[i] = ret[i - period];
 }
 
-static void read_text(const struct node *root, const char *key, char *ret, size_t size,
-                      struct diag_list *reterr)
+static void read_text(const struct node *root, const char *key, enum presence presence, char *ret,
+                      size_t size, struct diag_list *reterr)
 {
     const char *text = NULL;
     int got = node_text(root, key, &text, reterr);
-    if (got == 0)
+    if (got == 0 && presence == NEEDED)
         missing_key(root, key, reterr);
     else if (got == 1 && text_copy(ret, size, text) != 0)
         diag_error(reterr, node_get(root, key)->at, "'%s' is longer than %zu characters", key,
                    size - 1);
 }
 
+static void read_part(const struct node *map, struct model_part *ret, struct diag_list *reterr)
+{
+    static const char *const keys[] = { "name", "component", "times", "params", "lookup" };
+    int64_t times = 1, params = 0;
+    const char *component = "";
+    if (node_check_keys(map, keys, sizeof keys / sizeof keys[0], reterr) != 0)
+        return;
+    read_text(map, "name", NEEDED, ret->name, sizeof ret->name, reterr);
+    (void)node_bool(map, "lookup", &ret->lookup, reterr);
+    (void)node_int(map, "times", 1, HF_MAX_SIZE, &times, reterr);
+    if (node_int(map, "params", 1, INT64_MAX, &params, reterr) == 0)
+        missing_key(map, "params", reterr);
+    if (node_text(map, "component", &component, reterr) == 0)
+        missing_key(map, "component", reterr);
+    ret->times = (int)times;
+    ret->params = (uint64_t)params;
+    while (ret->component < COMPONENT_COUNT &&
+           strcmp(component_names[ret->component], component) != 0)
+        ret->component++;
+    if (ret->component < COMPONENT_COUNT)
+        return;
+    diag_error(reterr, map->at, "'%s' is not a component", component);
+    diag_hint(reterr, "such as attention, norms or vision");
+    ret->component = 0;
+}
+
+static void read_parts(const struct node *root, struct model *ret, struct diag_list *reterr)
+{
+    const struct node *list = NULL;
+    if (node_list(root, "parts", &list, reterr) != 1)
+        return;
+    if (list->count > MODEL_MAX_PARTS)
+        diag_error(reterr, list->at, "%zu parts; at most %d are read", list->count,
+                   MODEL_MAX_PARTS);
+    for (const struct node *n = list->child; n != NULL && ret->part_count < MODEL_MAX_PARTS;
+         n = n->next) {
+        if (n->kind == NODE_MAP)
+            read_part(n, &ret->parts[ret->part_count++], reterr);
+        else
+            diag_error(reterr, n->at, "a part is a map of keys, not %s", node_kind_name(n->kind));
+    }
+}
+
 int native_read(const struct node *root, struct model *ret, struct diag_list *reterr)
 {
     int before = reterr->errors;
     const struct node *map = NULL;
-    read_text(root, "name", ret->name, sizeof ret->name, reterr);
-    read_text(root, "title", ret->title, sizeof ret->title, reterr);
+    read_text(root, "name", NEEDED, ret->name, sizeof ret->name, reterr);
+    read_text(root, "title", NEEDED, ret->title, sizeof ret->title, reterr);
+    read_text(root, "unplanned", OPTIONAL, ret->unplanned, sizeof ret->unplanned, reterr);
+    read_text(root, "unrun", OPTIONAL, ret->unrun, sizeof ret->unrun, reterr);
+    read_parts(root, ret, reterr);
     read_section(root, SECTION_ROOT, ret, reterr);
     for (enum section s = SECTION_ATTENTION; s < SECTION_COUNT; s++) {
         int got = node_map(root, section_names[s], &map, reterr);
@@ -365,6 +416,23 @@ static struct json *pattern_json(const uint8_t *pattern, int layers, const char 
     return list;
 }
 
+static struct json *parts_json(const struct model *model)
+{
+    struct json *list = json_list();
+    for (int i = 0; i < model->part_count; i++) {
+        const struct model_part *part = &model->parts[i];
+        struct json *map = json_map();
+        json_put_text(map, "name", part->name);
+        json_put_text(map, "component", component_names[part->component]);
+        json_put_int(map, "times", part->times);
+        json_put_int(map, "params", (int64_t)part->params);
+        if (part->lookup)
+            json_put_bool(map, "lookup", true);
+        json_append(list, map);
+    }
+    return list;
+}
+
 struct json *model_to_json(const struct model *model)
 {
     struct json *root = json_document("rankfit.model/1");
@@ -381,5 +449,11 @@ struct json *model_to_json(const struct model *model)
         put_section(map, model, s);
         json_put(root, section_names[s], map);
     }
+    if (model->part_count > 0)
+        json_put(root, "parts", parts_json(model));
+    if (model->unplanned[0] != '\0')
+        json_put_text(root, "unplanned", model->unplanned);
+    if (model->unrun[0] != '\0')
+        json_put_text(root, "unrun", model->unrun);
     return root;
 }

@@ -22,23 +22,23 @@ static const enum row_group mixer_groups[MIXER_COUNT] = {
 int rows_of_layer(enum mixer mixer, enum ffn ffn, enum row_group ret[LAYER_GROUPS])
 {
     int count = 0;
-    if (mixer != MIXER_NONE) {
+    if (mixer != MIXER_NONE)
         ret[count++] = ROWS_INPUT_NORM;
+    if (mixer != MIXER_NONE && mixer != MIXER_OTHER)
         ret[count++] = mixer_groups[mixer];
-    }
     if (mixer == MIXER_DSA)
         ret[count++] = ROWS_INDEXER;
-    if (ffn != FFN_NONE) {
+    if (ffn != FFN_NONE)
         ret[count++] = ROWS_POST_NORM;
+    if (ffn == FFN_DENSE || ffn == FFN_MOE)
         ret[count++] = ffn == FFN_MOE ? ROWS_MOE : ROWS_DENSE;
-    }
     return count;
 }
 
 int rows_of_vision(const struct vision *vision, struct vision_part ret[VISION_PARTS])
 {
     int count = 0;
-    if (vision->depth == 0)
+    if (vision->depth == 0 || vision->listed)
         return 0;
     if (vision->adapter_in > 0) {
         ret[count++] = (struct vision_part){ ROWS_VISION_ADAPTED_IN, 1, NULL };
@@ -71,6 +71,7 @@ static void dims_of_text(const struct model *m, uint64_t *size)
     size[DIM_UNTIED] = !m->tied;
     size[DIM_DENSE] = (uint64_t)m->dense_width;
     size[DIM_GATED] = !m->mlp_ungated;
+    size[DIM_MLP_BIAS] = m->mlp_bias;
     size[DIM_MTP] = (uint64_t)m->mtp_layers;
 }
 
@@ -90,6 +91,7 @@ static void dims_of_softmax(const struct model *m, uint64_t *size)
     size[DIM_SINKS] = gqa->sinks;
     size[DIM_MLA_QUERY_LATENT] = (uint64_t)mla->q_rank;
     size[DIM_MLA_DIRECT] = mla->q_rank == 0;
+    size[DIM_MLA_LATENT_BIAS] = gqa->qkv_bias && mla->q_rank > 0;
     size[DIM_MLA_LATENT] = (uint64_t)mla->kv_rank;
     size[DIM_MLA_DOWN] = add_sat((uint64_t)mla->kv_rank, (uint64_t)mla->rope_dim);
     size[DIM_MLA_VALUE] = product(gqa->heads, mla->value_dim);

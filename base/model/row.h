@@ -67,8 +67,10 @@ enum dim {
     DIM_SHARED_GATED,  /* condition: its MLP has a gate */
     DIM_SHARED_SCALAR, /* condition: a scalar gate on its output */
     DIM_DENSE,
-    DIM_GATED, /* condition: MLPs have gates */
-    DIM_MTP,   /* condition */
+    DIM_GATED,           /* condition: MLPs have gates */
+    DIM_MLP_BIAS,        /* condition */
+    DIM_MLA_LATENT_BIAS, /* condition: q and kv biases, and a query latent */
+    DIM_MTP,             /* condition */
     DIM_VISION_WIDTH,
     DIM_VISION_QKV,
     DIM_VISION_MLP,

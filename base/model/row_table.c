@@ -45,14 +45,17 @@ static const struct tensor_row gqa_rows[] = {
 static const struct tensor_row mla_rows[] = {
     ATTENTION("q_a_proj.weight", ROW_MATMUL, -1, DIM_MLA_QUERY_LATENT, DIM_MLA_QUERY_LATENT,
               DIM_HIDDEN),
+    ATTENTION("q_a_proj.bias", 0, -1, DIM_MLA_LATENT_BIAS, DIM_MLA_QUERY_LATENT),
     ATTENTION("q_a_layernorm.weight", 0, -1, DIM_MLA_QUERY_LATENT, DIM_MLA_QUERY_LATENT),
     ATTENTION("q_b_proj.weight", ROW_MATMUL, 0, DIM_MLA_QUERY_LATENT, DIM_QUERY,
               DIM_MLA_QUERY_LATENT),
     ATTENTION("q_proj.weight", ROW_MATMUL, 0, DIM_MLA_DIRECT, DIM_QUERY, DIM_HIDDEN),
     ATTENTION("kv_a_proj_with_mqa.weight", ROW_MATMUL, -1, DIM_ONE, DIM_MLA_DOWN, DIM_HIDDEN),
+    ATTENTION("kv_a_proj_with_mqa.bias", 0, -1, DIM_QKV_BIAS, DIM_MLA_DOWN),
     ATTENTION("kv_a_layernorm.weight", 0, -1, DIM_ONE, DIM_MLA_LATENT),
     ATTENTION("kv_b_proj.weight", ROW_MATMUL, 0, DIM_ONE, DIM_MLA_EXPAND, DIM_MLA_LATENT),
     ATTENTION("o_proj.weight", ROW_MATMUL, 1, DIM_ONE, DIM_HIDDEN, DIM_MLA_VALUE),
+    ATTENTION("o_proj.bias", 0, -1, DIM_OUTPUT_BIAS, DIM_HIDDEN),
 };
 
 /* Whole on every rank: its scores choose keys for all heads. */
@@ -112,17 +115,20 @@ static const struct tensor_row mamba_rows[] = {
     LINEAR("mixer.out_proj.weight", ROW_MATMUL, 1, DIM_ONE, DIM_HIDDEN, DIM_MAMBA_INNER),
 };
 
-#define DENSE(name, axis, when, ...)                                                               \
+#define DENSE(name, flags, axis, when, ...)                                                        \
     {                                                                                              \
-        "mlp." name, COMPONENT_DENSE_MLP, ROW_MATMUL, axis, when,                                  \
+        "mlp." name, COMPONENT_DENSE_MLP, flags, axis, when,                                       \
         {                                                                                          \
             __VA_ARGS__                                                                            \
         }                                                                                          \
     }
 static const struct tensor_row dense_rows[] = {
-    DENSE("gate_proj.weight", 0, DIM_GATED, DIM_DENSE, DIM_HIDDEN),
-    DENSE("up_proj.weight", 0, DIM_ONE, DIM_DENSE, DIM_HIDDEN),
-    DENSE("down_proj.weight", 1, DIM_ONE, DIM_HIDDEN, DIM_DENSE),
+    DENSE("gate_proj.weight", ROW_MATMUL, 0, DIM_GATED, DIM_DENSE, DIM_HIDDEN),
+    DENSE("up_proj.weight", ROW_MATMUL, 0, DIM_ONE, DIM_DENSE, DIM_HIDDEN),
+    DENSE("gate_proj.bias", 0, 0, DIM_MLP_BIAS, DIM_DENSE),
+    DENSE("up_proj.bias", 0, 0, DIM_MLP_BIAS, DIM_DENSE),
+    DENSE("down_proj.weight", ROW_MATMUL, 1, DIM_ONE, DIM_HIDDEN, DIM_DENSE),
+    DENSE("down_proj.bias", 0, -1, DIM_MLP_BIAS, DIM_HIDDEN),
 };
 
 #define SHARED(name, axis, when, ...)                                                              \

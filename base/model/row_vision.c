@@ -80,9 +80,9 @@ static const struct tensor_row adapted_out_rows[] = {
     VISION("vision_model.layernorm_post.weight", 0, DIM_VISION_WIDTH),
     VISION("vision_model.layernorm_post.bias", 0, DIM_VISION_WIDTH),
     VISION("vision_model.vision_adapter.mlp.fc1.weight", ROW_MATMUL, DIM_VISION_ADAPTER_IN,
-           DIM_VISION_MERGED),
+           DIM_VISION_MLP),
     VISION("vision_model.vision_adapter.mlp.fc2.weight", ROW_MATMUL, DIM_VISION_ADAPTER_OUT,
-           DIM_VISION_ADAPTER_IN),
+           DIM_VISION_ADAPTER_OUT),
 };
 static const struct tensor_row projector_rows[] = {
     VISION("linear_1.weight", ROW_MATMUL, DIM_HIDDEN, DIM_VISION_ADAPTER_OUT),

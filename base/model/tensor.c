@@ -1,5 +1,6 @@
 #include "base/model/tensor.h"
 
+#include "base/checked.h"
 #include "base/model/row.h"
 #include "base/text.h"
 
@@ -188,6 +189,25 @@ static int walk_vision(const struct walk *walk)
     return stop;
 }
 
+/* Parts as one tensor each. */
+static int walk_parts(const struct walk *walk)
+{
+    const struct model *model = walk->model;
+    int stop = 0;
+    for (int i = 0; i < model->part_count && stop == 0; i++) {
+        const struct model_part *part = &model->parts[i];
+        struct tensor tensor = { .component = (enum component)part->component, .tp_axis = -1 };
+        (void)snprintf(tensor.name, sizeof tensor.name, "%s", part->name);
+        if (tensor.component == COMPONENT_VISION)
+            tensor.unit = UNIT_VISION;
+        tensor.axes = 1;
+        tensor.copies = 1;
+        tensor.params = tensor.shape[0] = mul_sat(part->params, (uint64_t)part->times);
+        stop = walk->visit(&tensor, walk->context);
+    }
+    return stop;
+}
+
 int model_tensors(const struct model *model,
                   int (*visit)(const struct tensor *tensor, void *context), void *context)
 {
@@ -203,5 +223,7 @@ int model_tensors(const struct model *model,
     int stop = walk_trunk(&walk);
     if (stop == 0)
         stop = walk_mtp(&walk);
-    return stop != 0 ? stop : walk_vision(&walk);
+    if (stop == 0)
+        stop = walk_vision(&walk);
+    return stop != 0 ? stop : walk_parts(&walk);
 }

@@ -47,7 +47,8 @@ struct tensor {
 };
 
 /* Calls visit for every tensor in checkpoint order (embedding, layers, final norm, head, MTP,
- * vision). A tied head is not visited. visit returns non-zero to stop; that value is returned. */
+ * vision, model.parts as one tensor each, with the layers' in unit 0). A tied head is not visited.
+ * visit returns non-zero to stop; that value is returned. */
 int model_tensors(const struct model *model,
                   int (*visit)(const struct tensor *tensor, void *context), void *context);
 

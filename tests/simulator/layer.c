@@ -177,6 +177,7 @@ void layer_forward(struct rank *s, struct pass *pass, int local, enum mode mode)
         (is_chunked(s) ? chunked_forward : moe_forward)(&y);
         break;
     case FFN_NONE:
+    case FFN_OTHER:
     case FFN_COUNT:
         drop(s, &y.k->x1);
         if (mode != REPLAY)
