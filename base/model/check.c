@@ -224,3 +224,12 @@ int model_check(const struct model *model, struct pos at, struct diag_list *rete
     }
     return 0;
 }
+
+int model_check_planned(const struct model *model, struct pos at, struct diag_list *reterr)
+{
+    if (model->unplanned[0] == '\0')
+        return 0;
+    diag_error(reterr, at, "%s has %s, whose step is not described: it is counted, not planned",
+               model->title, model->unplanned);
+    return diag_hint(reterr, "`rankfit explain` prints its parameters");
+}

@@ -31,17 +31,20 @@ static void add_times(struct row_sum *into, const struct row_sum *one, uint64_t 
             add_sat(into->by_component[i], mul_sat(one->by_component[i], times));
 }
 
-/* Parts of the trunk and of towers. A lookup is active for active_all only, as the embedding is. */
-static void add_parts(const struct model *model, struct row_sum *trunk, struct row_sum *vision,
-                      uint64_t *ret_lookup)
+/* Parts, each to the sum of its component. A lookup is active for active_all only, as the embedding
+ * is. */
+static void add_parts(const struct model *model, struct row_sum *trunk, struct row_sum *mtp,
+                      struct row_sum *vision, uint64_t *ret_lookup)
 {
     *ret_lookup = 0;
     for (int i = 0; i < model->part_count; i++) {
         const struct model_part *part = &model->parts[i];
         struct row_sum one = { .total = part->params, .active = part->params };
         one.by_component[part->component] = part->params;
-        add_times(part->component == COMPONENT_VISION ? vision : trunk, &one,
-                  (uint64_t)part->times);
+        struct row_sum *into = part->component == COMPONENT_VISION ? vision
+                               : part->component == COMPONENT_MTP  ? mtp
+                                                                   : trunk;
+        add_times(into, &one, (uint64_t)part->times);
         if (part->lookup)
             *ret_lookup = add_sat(*ret_lookup, mul_sat(part->params, (uint64_t)part->times));
     }
@@ -118,7 +121,7 @@ void model_count(const struct model *model, struct model_counts *ret)
     add_group(ROWS_HEAD, &dims, 0, &trunk);
     sum_mtp(model, &dims, &mtp);
     sum_vision(model, &dims, &vision);
-    add_parts(model, &trunk, &vision, &table);
+    add_parts(model, &trunk, &mtp, &vision, &table);
 
     for (int i = 0; i < COMPONENT_COUNT; i++)
         ret->by_component[i] = trunk.by_component[i];

@@ -25,7 +25,7 @@ static uint64_t delta_params(const struct model *m, const struct delta *d)
     return add_sat(add_sat(projections, mul_sat(2, gate)), add_sat(rest, vectors));
 }
 
-static int layer_kind(const struct node *n)
+static int delta_kind(const struct node *n)
 {
     if (n->kind != NODE_TEXT)
         return -1;
@@ -95,7 +95,7 @@ void family_kimi_linear_read(struct hf *hf)
     for (int i = 0; i < m->layers; i++)
         m->layer_mixer[i] = i > 0 && i % 4 == 0 ? MIXER_MLA : MIXER_OTHER;
     read_kimi_delta(hf, &d);
-    hf_layer_list(hf, "layer_types", m->layers, layer_kind, m->layer_mixer);
+    hf_layer_list(hf, "layer_types", m->layers, delta_kind, m->layer_mixer);
     count_delta(hf, &d);
     hf_expect_text(hf, "moe_router_activation_func", "sigmoid");
     hf_experts_deepseek(hf, "sigmoid");
@@ -122,7 +122,7 @@ void family_bailing_hybrid_read(struct hf *hf)
     hf_int(hf, "layer_group_size", 1, &group);
     for (int i = 0; i < m->layers; i++)
         m->layer_mixer[i] = (i + 1) % group == 0 ? MIXER_MLA : MIXER_OTHER;
-    hf_layer_list(hf, "layer_types", m->layers, layer_kind, m->layer_mixer);
+    hf_layer_list(hf, "layer_types", m->layers, delta_kind, m->layer_mixer);
     count_delta(hf, &d);
     hf_part(hf, COMPONENT_ATTENTION, "gates of heads", hf_count(m->layer_mixer, m, MIXER_MLA),
             linear_params(m->hidden, m->gqa.heads, false));

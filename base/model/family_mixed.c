@@ -78,9 +78,12 @@ static void read_step_window(struct hf *hf, struct heads *ret)
 {
     const struct node *map = NULL;
     struct hf inner;
-    hf_int(hf, "num_sliding_attention_heads", 1, &ret->heads);
+    bool named = hf_int(hf, "num_sliding_attention_heads", 1, &ret->heads) == 1;
     hf_notes(hf, (const char *const[]){ "attention_other_setting", "per_layer_config" }, 2);
-    if (node_map(hf->map, "attention_other_setting", &map, hf->errors) != 1)
+    int got = node_map(hf->map, "attention_other_setting", &map, hf->errors);
+    if (got == 0 && !named)
+        hf_taken(hf, "attention_other_setting", "none");
+    if (got != 1)
         return;
     hf_init(&inner, map, hf->root, hf->model, hf->errors);
     hf_int(&inner, "num_attention_heads", 1, &ret->heads);
@@ -89,6 +92,43 @@ static void read_step_window(struct hf *hf, struct heads *ret)
     hf_note(&inner, "attention_type");
     hf_note(&inner, "true_head_dim");
     hf_refuse_rest(&inner);
+}
+
+/* A layer of attention as a part: query and key norms, a gate for each head. */
+static uint64_t step_attention(const struct model *m, const struct heads *h)
+{
+    return add_sat(heads_params(m, h, m->gqa.qkv_bias),
+                   add_sat(linear_params(m->hidden, h->heads, false),
+                           norm_params(2 * (int64_t)h->dim, false)));
+}
+
+/* A prediction layer: two norms, a matrix that joins them, a dense layer, the head's norm. */
+static void add_step_prediction(struct hf *hf, const struct heads *h, int times)
+{
+    const struct model *m = hf->model;
+    hf_part(hf, COMPONENT_MTP, "prediction layers", times,
+            add_sat(add_sat(step_attention(m, h), mul3_sat(3, (uint64_t)m->hidden,
+                                                           (uint64_t)m->dense_width)),
+                    add_sat(linear_params(2 * (int64_t)m->hidden, m->hidden, false),
+                            norm_params(5 * (int64_t)m->hidden, false))));
+}
+
+/* Prediction layers have the heads of their kind, of which layer_types has more entries than
+ * layers, or mtp_layer_types; where neither says it, those of layers without a window. */
+static void read_step_prediction(struct hf *hf, const struct heads *full, const struct heads *local)
+{
+    int layers = 0, locals = 0, skip = hf->model->layers;
+    const struct node *list = NULL;
+    hf_int(hf, "num_nextn_predict_layers", 0, &layers);
+    if (hf_list(hf, "mtp_layer_types", &list) == 1)
+        skip = 0;
+    else
+        (void)hf_list(hf, "layer_types", &list);
+    for (const struct node *n = list != NULL ? list->child : NULL; n != NULL; n = n->next, skip--)
+        if (skip <= 0 && skip > -layers && hf_window_kind(n) == MIXER_LOCAL)
+            locals++;
+    add_step_prediction(hf, local, locals);
+    add_step_prediction(hf, full, layers - locals);
 }
 
 /* Lists may go on with the prediction layers'. */
@@ -134,7 +174,8 @@ static void read_step_experts(struct hf *hf)
                 m->layer_ffn[layer] = FFN_MOE;
         }
     }
-    hf_sparse_types(hf);
+    if (hf_sparse_types(hf) == 0)
+        hf_taken(hf, "moe_layers_enum", "all but the first three");
     hf_need(hf, "moe_num_experts", 1, &m->moe.experts);
     hf_need(hf, "num_experts_per_tok", 1, &m->moe.top_k);
     hf_need(hf, "moe_intermediate_size", 1, &m->moe.width);
@@ -153,8 +194,6 @@ void family_step_read(struct hf *hf)
         "swiglu_limits",
         "partial_rotary_factors",
         "swiglu_limits_shared",
-        "num_nextn_predict_layers",
-        "mtp_layer_types",
         "mtp_mlp_layer_types",
         "moe_every_n_layer",
         "need_fp32_gate",
@@ -171,19 +210,19 @@ void family_step_read(struct hf *hf)
     hf_attention_bias(hf);
     hf_expect_bool(hf, "mlp_bias", false);
     m->gqa.qk_norm = m->norm_zero_centred = true;
-    struct heads local = { m->gqa.heads, m->gqa.kv_heads, m->gqa.head_dim, m->gqa.head_dim };
+    struct heads full = { m->gqa.heads, m->gqa.kv_heads, m->gqa.head_dim, m->gqa.head_dim };
+    struct heads local = full;
     hf_int(hf, "sliding_window", 1, &m->gqa.local_tokens);
     read_step_window(hf, &local);
     read_step_layers(hf);
     read_step_experts(hf);
     local.value_dim = local.dim;
+    read_step_prediction(hf, &full, &local);
     int locals = hf_count(m->layer_mixer, m, MIXER_LOCAL);
     for (int i = 0; i < m->layers; i++)
         m->layer_mixer[i] = m->layer_mixer[i] == MIXER_LOCAL ? MIXER_OTHER : MIXER_GQA;
     hf_part(hf, COMPONENT_ATTENTION, "attention in a window", locals,
-            add_sat(heads_params(m, &local, m->gqa.qkv_bias),
-                    add_sat(linear_params(m->hidden, local.heads, false),
-                            norm_params(2 * (int64_t)local.dim, false))));
+            step_attention(m, &local));
     hf_part(hf, COMPONENT_ATTENTION, "gates of heads", m->layers - locals,
             linear_params(m->hidden, m->gqa.heads, false));
     hf_unplanned(hf, "gates of heads");

@@ -51,7 +51,8 @@ static const char *const synonyms[][5] = {
     { "num_key_value_heads", "num_attention_groups" },
     { "max_position_embeddings", "model_max_length" },
     { "layers_block_type", "layer_types" },
-    { "hidden_size", "vt_hidden_size", "width" }, /* of towers, as the next ones */
+    /* of towers */
+    { "hidden_size", "vt_hidden_size", "width" },
     { "intermediate_size", "vt_intermediate_size" },
     { "num_hidden_layers", "vt_num_hidden_layers", "layers" },
     { "num_attention_heads", "vt_num_attention_heads", "heads" },
@@ -59,7 +60,7 @@ static const char *const synonyms[][5] = {
     { "init_pos_emb_width", "pos_emb_width" },
     { "init_pos_emb_time", "pos_emb_time" },
 };
-enum { SYNONYMS = sizeof synonyms / sizeof synonyms[0], SPELLINGS = 5 };
+enum { SYNONYMS = sizeof synonyms / sizeof synonyms[0], TEXT_SYNONYMS = 8, SPELLINGS = 5 };
 
 static bool holds(const char *const names[SPELLINGS], const char *key)
 {
@@ -161,12 +162,13 @@ int hf_int(struct hf *hf, const char *key, int64_t min, int *ret)
     return 1;
 }
 
-/* The other spellings of the key, where there are any. */
+/* The other spellings of the key, where there are any; those of towers only in a tower. */
 static void hint_missing(struct hf *hf, const char *key)
 {
     char others[160] = "";
     size_t used = 0;
-    for (int i = 0; i < SYNONYMS; i++)
+    int rows = hf->place[0] != '\0' ? SYNONYMS : TEXT_SYNONYMS;
+    for (int i = 0; i < rows; i++)
         for (int j = 0; j < SPELLINGS && holds(synonyms[i], key) && synonyms[i][j] != NULL; j++)
             if (strcmp(synonyms[i][j], key) != 0)
                 text_append(others, sizeof others, &used, "%s%s", used > 0 ? ", " : "",

@@ -135,10 +135,12 @@ void hf_vision_siglip(struct hf *hf)
 /* Gated MLPs, no biases; merge x merge patches become one, two matrices join the text. */
 void hf_vision_pixtral(struct hf *hf)
 {
-    static const char *const outer[] = { "projector_hidden_act", "vision_feature_layer" };
+    static const char *const outer[] = { "projector_hidden_act", "vision_feature_layer",
+                                         "spatial_merge_size", "multimodal_projector_bias" };
     struct hf tower;
     bool bias = false;
     int merge = 2;
+    hf_notes(hf->root, outer, sizeof outer / sizeof outer[0]);
     if (!hf_open_tower(hf, "vision_config",
                        "hidden_size 1024, intermediate_size 4096, num_hidden_layers 24, "
                        "num_attention_heads 16, patch_size 16, image_size 1024",
@@ -151,7 +153,6 @@ void hf_vision_pixtral(struct hf *hf)
     const struct node *layer = node_get(hf->root->map, "vision_feature_layer");
     if (layer != NULL && layer->kind == NODE_LIST)
         diag_error(hf->errors, layer->at, "'vision_feature_layer' with several layers is not read");
-    hf_notes(hf->root, outer, sizeof outer / sizeof outer[0]);
     int64_t w = v->width, merged = w * merge * merge, hidden = hf->model->hidden;
     part(&tower, "vision patches", 1, patch_params(v, false));
     part(&tower, "vision blocks", v->depth,
@@ -222,7 +223,8 @@ void hf_vision_step(struct hf *hf)
     hf_int(&tower, "num_channels", 1, &v->in_channels);
     v->positions = image_positions(&tower, v->patch);
     hf_note(&tower, "max_position_embeddings");
-    hf_real(&tower, "mlp_ratio", 0.01, 100, &ratio);
+    if (hf_real(&tower, "mlp_ratio", 0.01, 100, &ratio) == 0)
+        hf_taken(&tower, "mlp_ratio", "8960 / 1536");
     v->mlp_width = (int)(v->width * ratio);
     hf_bool(hf->root, "projector_bias", &bias);
     hf_notes(hf->root, (const char *const[]){ "projector_bias", "understand_projector_stride" }, 2);

@@ -31,7 +31,14 @@ bool hf_open_tower(struct hf *hf, const char *key, const char *defaults, bool op
 static void check_end(struct hf *tower, const char *key)
 {
     int out = tower->model->hidden;
-    hf_int(tower, key, 1, &out);
+    if (hf_int(tower, key, 1, &out) == 1 && out != tower->model->hidden &&
+        node_get(tower->map, key) == NULL) {
+        diag_error(tower->errors, tower->map->at, "required key '%s%s' is missing", tower->place,
+                   key);
+        diag_hint(tower->errors, "its class's default, %d, is not the text model's hidden_size %d",
+                  out, tower->model->hidden);
+        return;
+    }
     if (out != tower->model->hidden && tower->model->hidden != 0)
         diag_error(tower->errors, hf_place(tower, key),
                    "'%s%s': the vision tower ends at width %d, the text model's hidden_size is %d",
@@ -86,6 +93,8 @@ void hf_vision_moon(struct hf *hf)
     struct hf tower;
     struct vision *v = &hf->model->vision;
     int height = 64, width = 64;
+    hf_note(hf->root, "projection_layer_norm_eps");
+    hf_note(hf->root, "projection_hidden_size");
     if (!hf_open_tower(hf, "vision_config",
                        "vt_num_hidden_layers 27, vt_hidden_size 1152, vt_intermediate_size 4304, "
                        "vt_num_attention_heads 16, patch_size 14, init_pos_emb_height 64, "
@@ -98,7 +107,6 @@ void hf_vision_moon(struct hf *hf)
     hf_int(&tower, "init_pos_emb_width", 1, &width);
     v->positions = height > HF_MAX_SIZE / width ? HF_MAX_SIZE : height * width;
     hf_note(&tower, "hidden_act");
-    hf_note(hf->root, "projection_layer_norm_eps");
     hf_expect_int(&tower, "mm_hidden_size", v->width);
     hf_expect_int(hf->root, "projection_hidden_size", v->width);
     hf_expect_text(&tower, "mm_projector_type", "patchmerger");

@@ -185,6 +185,9 @@ bool model_has_field(const char *field);
 /* Every inconsistency of the facts at once (heads % kv_heads, top_k > experts, absurd sizes...). */
 int model_check(const struct model *model, struct pos at, struct diag_list *reterr);
 
+/* An error that names what of the model no list of operations describes (model.unplanned). */
+int model_check_planned(const struct model *model, struct pos at, struct diag_list *reterr);
+
 /* Any form of softmax attention, of linear attention; latents. */
 static inline bool mixer_is_softmax(enum mixer mixer)
 {

@@ -200,6 +200,8 @@ static int walk_parts(const struct walk *walk)
         (void)snprintf(tensor.name, sizeof tensor.name, "%s", part->name);
         if (tensor.component == COMPONENT_VISION)
             tensor.unit = UNIT_VISION;
+        if (tensor.component == COMPONENT_MTP)
+            tensor.unit = UNIT_MTP;
         tensor.axes = 1;
         tensor.copies = 1;
         tensor.params = tensor.shape[0] = mul_sat(part->params, (uint64_t)part->times);

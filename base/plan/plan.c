@@ -179,8 +179,8 @@ static void read_model(struct tree *tree, struct plan *ret, struct diag_list *re
         without(&tree->pool, map, model_extras, sizeof model_extras / sizeof *model_extras);
     if (!facts)
         diag_no_memory(reterr);
-    else
-        (void)model_from_node(facts, &ret->model, reterr);
+    else if (model_from_node(facts, &ret->model, reterr) == 0)
+        (void)model_check_planned(&ret->model, map->at, reterr);
 }
 
 static void read_hardware(struct tree *tree, struct plan *ret, struct diag_list *reterr)

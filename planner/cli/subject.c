@@ -313,6 +313,7 @@ static int read_question(const struct options *options, struct subject *subject,
         check_hardware_set(options, &plan->hardware, reterr);
     if (have_facts) {
         (void)model_check(&plan->model, place_of_model(options), reterr);
+        (void)model_check_planned(&plan->model, place_of_model(options), reterr);
         check_routing(options, &subject->question, reterr);
     }
     if (have_facts && reterr->errors == 0)

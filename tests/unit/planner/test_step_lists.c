@@ -115,9 +115,11 @@ static void check_list(const struct step_list *one)
 static void lists_are_well_formed(void **state)
 {
     (void)state;
-    for (int i = 0; i < MIXER_COUNT; i++)
+    assert_null(step_mixers[MIXER_OTHER]);
+    assert_null(step_ffns[FFN_OTHER]);
+    for (int i = 0; i < MIXER_OTHER; i++)
         check_list(step_mixers[i]);
-    for (int i = 0; i < FFN_COUNT; i++)
+    for (int i = 0; i < FFN_OTHER; i++)
         check_list(step_ffns[i]);
 }
 
@@ -147,9 +149,9 @@ static void saved_is_what_backward_reads(void **state)
     static struct step_layer layer;
     (void)state;
     for (uint32_t when = 0; when < WHEN_KEEP_ATTENTION << 1; when += 7)
-        for (int i = 0; i < MIXER_COUNT * FFN_COUNT; i++) {
-            struct step_kind kind = { .mixer = step_mixers[i / FFN_COUNT],
-                                      .ffn = step_ffns[i % FFN_COUNT],
+        for (int i = 0; i < MIXER_OTHER * FFN_OTHER; i++) {
+            struct step_kind kind = { .mixer = step_mixers[i / FFN_OTHER],
+                                      .ffn = step_ffns[i % FFN_OTHER],
                                       .schedule = (enum step_schedule)(when % SCHEDULE_COUNT),
                                       .when = when,
                                       .trained = when % 5 == 0 ? 0 : ~0U,
