@@ -88,6 +88,11 @@ static bool has_other_biases(const struct model *model)
     return model->gqa.output_bias || model->moe.router_bias || model->moe.expert_bias;
 }
 
+static bool has_mlp_biases(const struct model *model)
+{
+    return model->mlp_bias;
+}
+
 static bool has_sigmoid_router(const struct model *model)
 {
     return model->moe.experts > 0 && model->moe.sigmoid;
@@ -153,6 +158,7 @@ static const struct model_limit limits[] = {
     { "attention sinks", has_sinks },
     { "norms over all heads together", has_wide_norms },
     { "biases of output, router or experts", has_other_biases },
+    { "biases of dense MLPs", has_mlp_biases },
     { "a sigmoid router", has_sigmoid_router },
     { "MLPs without a gate", has_ungated_mlp },
     { "experts at a latent width", has_expert_latent },
@@ -212,4 +218,13 @@ int capability_check(enum backend backend, const struct model *model, const stru
         rc = diag_hint(reterr, "`rankfit plan` and `rankfit budget` cover it");
     }
     return rc;
+}
+
+void capability_warn(const struct model *model, struct diag_list *reterr)
+{
+    if (model->unrun[0] == '\0')
+        return;
+    diag_warning(reterr, (struct pos){ 0 }, "%s has %s, which no backend runs", model->title,
+                 model->unrun);
+    diag_hint(reterr, "it runs without: memory and time are the model's, losses are not");
 }

@@ -16,4 +16,8 @@ extern const char *const backend_names[BACKEND_COUNT];
 int capability_check(enum backend backend, const struct model *model, const struct choices *choices,
                      struct diag_list *reterr);
 
+/* Warns of arithmetic of the model that no backend does (model.unrun), which changes results and
+ * neither bytes nor the bulk of the seconds. */
+void capability_warn(const struct model *model, struct diag_list *reterr);
+
 #endif

@@ -145,6 +145,8 @@ static void check_ffn(const struct model *m, struct pos at, struct diag_list *re
     for (int i = 0; i < m->layers; i++)
         if (m->layer_mixer[i] == MIXER_NONE && m->layer_ffn[i] == FFN_NONE)
             diag_error(reterr, at, "layer %d has neither a mixer nor a feed-forward half", i);
+    if (m->mlp_bias && m->mlp_ungated)
+        diag_error(reterr, at, "mlp_bias of MLPs without a gate is not read");
     if (sparse == 0 && moe->experts == 0)
         return;
     if (moe->experts < 1 || moe->top_k < 1 || moe->width < 1) {
@@ -176,6 +178,10 @@ static void check_extras(const struct model *m, struct pos at, struct diag_list 
     if (m->vision_frozen && (vision->depth == 0 || m->vision_trained))
         diag_error(reterr, at, "vision_frozen, and the model %s",
                    vision->depth == 0 ? "has no vision tower" : "trains its vision tower");
+    if (vision->listed && (m->vision_trained || m->vision_frozen)) {
+        diag_error(reterr, at, "the vision tower of %s is counted, not planned", m->title);
+        diag_hint(reterr, "without model.vision the plan is of the text model alone");
+    }
     if (vision->depth > 0 && (vision->heads < 1 || vision->width % vision->heads != 0)) {
         diag_error(reterr, at, "vision: width %d is not a multiple of heads %d", vision->width,
                    vision->heads);
@@ -183,7 +189,7 @@ static void check_extras(const struct model *m, struct pos at, struct diag_list 
     }
 }
 
-/* What only model.parts counts has no list of operations, and is named. */
+/* Layers and tensors that only model.parts counts have no list of operations, and are named. */
 static void check_parts(const struct model *m, struct pos at, struct diag_list *reterr)
 {
     int others = count_kind(m->layer_mixer, m->layers, MIXER_OTHER) +

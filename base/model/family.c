@@ -282,8 +282,8 @@ const struct model_family model_families[] = {
       "num_key_value_heads 4, head_dim 128, num_experts_per_tok 4, dense_intermediate_size 12288, "
       "shared_intermediate_size 3072, index_n_heads 4, index_head_dim 128, rotary_dim 64, "
       "projector_hidden_size 6144, rope_theta 5000000" },
-    { "MiMoForCausalLM", "mimo", NULL, "MiMo: Qwen2 with a prediction layer", family_mimo_read,
-      "model.", false, NULL, "num_key_value_heads 32" },
+    { "MiMoForCausalLM", "mimo", NULL, "MiMo: Qwen2 with an MTP layer", family_mimo_read, "model.",
+      false, NULL, "num_key_value_heads 32" },
     { "MiMoV2FlashForCausalLM", "mimo_v2_flash", NULL,
       "MiMo-V2: windows with sinks in most layers, heads of two sizes, experts (counted, not "
       "planned)",

@@ -8,7 +8,7 @@
 
 enum half { HALF_WHOLE, HALF_LINEAR, HALF_NONE };
 
-/* Reads what is left of a half; its other keys stay for the caller. */
+/* Reads the rest of a half; its other keys stay for the caller. */
 static enum half read_half(struct hf *half)
 {
     static const char *const off[] = { "sparsify",       "num_sink_tokens",

@@ -24,7 +24,10 @@ void hf_latents(struct hf *hf)
     m->gqa.kv_heads = m->gqa.heads;
     m->gqa.head_dim = m->mla.nope_dim + m->mla.rope_dim;
     m->gqa.rotary_fraction = m->gqa.head_dim > 0 ? (double)m->mla.rope_dim / m->gqa.head_dim : 1;
-    hf_note(hf, "qk_head_dim"); /* which is their sum */
+    hf_note(hf, "qk_head_dim");
+    if (node_get(hf->map, "qk_nope_head_dim") != NULL &&
+        node_get(hf->map, "qk_rope_head_dim") != NULL)
+        hf_expect_int(hf, "qk_head_dim", m->gqa.head_dim);
     memset(m->layer_mixer, MIXER_MLA, (size_t)m->layers);
 }
 

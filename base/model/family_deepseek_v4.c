@@ -1,5 +1,5 @@
-/* DeepSeek-V4: one key-value head, the attention's output through groups of latents, keys and
- * values of whole blocks compressed to one in most layers, of which an indexer chooses in some;
+/* DeepSeek-V4: one key-value head, the attention's output through groups of low-rank matrices, keys
+ * and values of whole blocks compressed to one in most layers, of which an indexer chooses in some;
  * several residual streams; the first layers choose experts by the token. */
 #include "base/model/hf.h"
 
@@ -37,7 +37,7 @@ static int kind_of_ratio(const struct node *n)
                                : -1;
 }
 
-/* Published files say a ratio of each layer, and go on with those of prediction layers. */
+/* Published files say a ratio of each layer, and go on with those of MTP layers. */
 static void read_ratios(struct hf *hf, struct sizes *s)
 {
     const struct node *list = NULL;
@@ -161,8 +161,8 @@ static void read_experts(struct hf *hf)
 void family_deepseek_v4_read(struct hf *hf)
 {
     static const char *const no_matter[] = {
-        "qk_rope_head_dim",  "swiglu_limit",          "compress_rope_theta",      "hc_eps",
-        "hc_sinkhorn_iters", "routed_scaling_factor", "num_nextn_predict_layers",
+        "qk_rope_head_dim", "swiglu_limit",      "compress_rope_theta",
+        "hc_eps",           "hc_sinkhorn_iters", "routed_scaling_factor",
     };
     struct model *m = hf->model;
     struct sizes s = { .q_rank = 0 };
@@ -181,5 +181,6 @@ void family_deepseek_v4_read(struct hf *hf)
     count_attention(hf, &s);
     count_streams(hf, s.streams < 64 ? s.streams : 64);
     read_experts(hf);
+    hf_warn_prediction(hf);
     hf_notes(hf, no_matter, sizeof no_matter / sizeof no_matter[0]);
 }

@@ -1,5 +1,5 @@
 /* Kimi-Linear and Ling's hybrids: Kimi delta attention, which decays every channel of a state by
- * itself, in most layers, and attention through latents in the others; DeepSeek's experts. */
+ * itself, in most layers, and MLA in the others; DeepSeek's experts. */
 #include "base/model/hf.h"
 
 #include "base/checked.h"
@@ -103,7 +103,7 @@ void family_kimi_linear_read(struct hf *hf)
     hf_notes(hf, no_matter, sizeof no_matter / sizeof no_matter[0]);
 }
 
-/* Attention through latents has a gate a head. Transformers writes head_dim as the rope's width and
+/* MLA has a gate per head. Transformers writes head_dim as the rope's width and
  * the delta's under a key of its own. */
 void family_bailing_hybrid_read(struct hf *hf)
 {
@@ -128,6 +128,6 @@ void family_bailing_hybrid_read(struct hf *hf)
             linear_params(m->hidden, m->gqa.heads, false));
     hf_unplanned(hf, "gates of heads");
     hf_experts_deepseek(hf, "sigmoid");
-    hf_note(hf, "num_nextn_predict_layers");
+    hf_warn_prediction(hf);
     hf_notes(hf, no_matter, sizeof no_matter / sizeof no_matter[0]);
 }

@@ -52,7 +52,7 @@ void family_gemma3_read(struct hf *hf)
     hf_vision_siglip(hf);
 }
 
-/* What of Gemma 4's attention no row has. */
+/* Sizes of Gemma 4's attention that no row has. */
 struct gemma_layers {
     int head_dim, kv_heads; /* of the layers that see everything */
     bool keys_are_values;   /* in those: no value projection */

@@ -19,13 +19,13 @@ void family_glm4_moe_read(struct hf *hf)
     hf_int(hf, "num_nextn_predict_layers", 0, &m->mtp_layers);
 }
 
-/* Rope turns neighbouring dimensions. */
+/* Rope turns adjacent dimensions. */
 void family_glm_read(struct hf *hf)
 {
     hf->model->gqa.rotary_fraction = 0.5;
     hf_dense_decoder(hf);
     read_bias(hf);
-    hf_unrun(hf, "rope of neighbouring dimensions");
+    hf_unrun(hf, "rope of adjacent dimensions");
 }
 
 void family_glm4_read(struct hf *hf)

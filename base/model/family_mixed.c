@@ -102,18 +102,18 @@ static uint64_t step_attention(const struct model *m, const struct heads *h)
                            norm_params(2 * (int64_t)h->dim, false)));
 }
 
-/* A prediction layer: two norms, a matrix that joins them, a dense layer, the head's norm. */
+/* An MTP layer: two norms, a matrix that joins them, a dense layer, the head's norm. */
 static void add_step_prediction(struct hf *hf, const struct heads *h, int times)
 {
     const struct model *m = hf->model;
-    hf_part(hf, COMPONENT_MTP, "prediction layers", times,
-            add_sat(add_sat(step_attention(m, h), mul3_sat(3, (uint64_t)m->hidden,
-                                                           (uint64_t)m->dense_width)),
+    hf_part(hf, COMPONENT_MTP, "MTP layers", times,
+            add_sat(add_sat(step_attention(m, h),
+                            mul3_sat(3, (uint64_t)m->hidden, (uint64_t)m->dense_width)),
                     add_sat(linear_params(2 * (int64_t)m->hidden, m->hidden, false),
                             norm_params(5 * (int64_t)m->hidden, false))));
 }
 
-/* Prediction layers have the heads of their kind, of which layer_types has more entries than
+/* MTP layers have the heads of their kind, of which layer_types has more entries than
  * layers, or mtp_layer_types; where neither says it, those of layers without a window. */
 static void read_step_prediction(struct hf *hf, const struct heads *full, const struct heads *local)
 {
@@ -131,7 +131,7 @@ static void read_step_prediction(struct hf *hf, const struct heads *full, const 
     add_step_prediction(hf, full, layers - locals);
 }
 
-/* Lists may go on with the prediction layers'. */
+/* Lists may go on with the MTP layers'. */
 static void read_step_layers(struct hf *hf)
 {
     struct model *m = hf->model;
@@ -189,20 +189,11 @@ static void read_step_experts(struct hf *hf)
 void family_step_read(struct hf *hf)
 {
     static const char *const no_matter[] = {
-        "moe_router_scaling_factor",
-        "query_pre_attn_scalar",
-        "swiglu_limits",
-        "partial_rotary_factors",
-        "swiglu_limits_shared",
-        "mtp_mlp_layer_types",
-        "moe_every_n_layer",
-        "need_fp32_gate",
-        "sink",
-        "use_rope_layers",
-        "yarn_only_types",
-        "use_qk_norm",
-        "use_head_wise_attn_gate",
-        "zero_centered",
+        "moe_router_scaling_factor", "query_pre_attn_scalar", "swiglu_limits",
+        "partial_rotary_factors",    "swiglu_limits_shared",  "mtp_mlp_layer_types",
+        "moe_every_n_layer",         "need_fp32_gate",        "sink",
+        "use_rope_layers",           "yarn_only_types",       "use_qk_norm",
+        "use_head_wise_attn_gate",   "zero_centered",
     };
     struct model *m = hf->model;
     hf_notes(hf, no_matter, sizeof no_matter / sizeof no_matter[0]);
@@ -221,8 +212,7 @@ void family_step_read(struct hf *hf)
     int locals = hf_count(m->layer_mixer, m, MIXER_LOCAL);
     for (int i = 0; i < m->layers; i++)
         m->layer_mixer[i] = m->layer_mixer[i] == MIXER_LOCAL ? MIXER_OTHER : MIXER_GQA;
-    hf_part(hf, COMPONENT_ATTENTION, "attention in a window", locals,
-            step_attention(m, &local));
+    hf_part(hf, COMPONENT_ATTENTION, "attention in a window", locals, step_attention(m, &local));
     hf_part(hf, COMPONENT_ATTENTION, "gates of heads", m->layers - locals,
             linear_params(m->hidden, m->gqa.heads, false));
     hf_unplanned(hf, "gates of heads");

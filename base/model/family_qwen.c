@@ -44,7 +44,7 @@ void family_qwen2_5_vl_read(struct hf *hf)
     hf_vision_qwen2(hf);
 }
 
-/* A prediction layer of the trunk's kind follows the trunk. */
+/* An MTP layer of the trunk's kind follows the trunk. */
 void family_mimo_read(struct hf *hf)
 {
     family_qwen2_read(hf);

@@ -42,7 +42,7 @@ static void read_delta_net(struct hf *hf)
         hf_note(hf, fields[i].key);
 }
 
-/* The activation of the delta net's output gate; what it is changes no tensor. */
+/* The activation of the delta net's output gate, which changes no tensor. */
 static void read_gate_type(struct hf *hf)
 {
     const char *type = "silu";

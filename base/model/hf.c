@@ -122,7 +122,7 @@ void hf_taken(struct hf *hf, const char *key, const char *value)
 }
 
 /* The class's default of a key that the file does not have, null included; noted for the one line
- * that tells them, unless it is neutral: 0, or false. */
+ * that prints them, unless it is neutral: 0, or false. */
 static bool default_of(struct hf *hf, const char *key, bool truth, double *ret)
 {
     size_t length = strlen(key);
@@ -273,7 +273,7 @@ void hf_activation(struct hf *hf, const char *key)
         hf_unrun(hf, "activations other than silu");
 }
 
-/* "a" becomes "a, b"; what is there already is not added again. */
+/* "a" becomes "a, b"; words that are there already are not added again. */
 static void add_words(char *text, size_t size, const char *more)
 {
     size_t used = strlen(text);
@@ -289,6 +289,16 @@ void hf_unplanned(struct hf *hf, const char *what)
 void hf_unrun(struct hf *hf, const char *what)
 {
     add_words(hf->model->unrun, sizeof hf->model->unrun, what);
+}
+
+void hf_warn_prediction(struct hf *hf)
+{
+    int layers = 0;
+    if (hf_int(hf, "num_nextn_predict_layers", 0, &layers) == 1 && layers > 0)
+        diag_warning(hf->errors, hf_place(hf, "num_nextn_predict_layers"),
+                     "'num_nextn_predict_layers' is %d: MTP layers of this family are not "
+                     "counted",
+                     layers);
 }
 
 static void add_part(struct hf *hf, const struct model_part *part)

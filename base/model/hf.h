@@ -17,7 +17,7 @@ struct hf {
     struct model *model;
     struct diag_list *errors;
     const char *place;    /* before its keys where they are named: "vision_config.", or "" */
-    const char *defaults; /* what absent keys have in the family's class: "head_dim 128, ..." */
+    const char *defaults; /* of absent keys in the family's class: "head_dim 128, ..." */
     const char *asked[HF_MAX_ASKED];
     size_t asked_count;
     char taken[256]; /* of the root: the defaults that were taken, as `defaults` is written */
@@ -66,7 +66,7 @@ int hf_expect_text(struct hf *hf, const char *key, const char *value);
 int hf_expect_int(struct hf *hf, const char *key, int64_t value);
 int hf_expect_bool(struct hf *hf, const char *key, bool value);
 
-/* The activation of MLPs under `key`: what is not silu is noted, since no executor runs it. */
+/* The activation of MLPs under `key`: others than silu are noted, since no executor runs them. */
 void hf_activation(struct hf *hf, const char *key);
 
 /* Tensors that no row of the tables has (struct model_part): `times` parts of `params` each. */
@@ -81,6 +81,9 @@ uint64_t norm_params(int64_t width, bool bias);
 void hf_unplanned(struct hf *hf, const char *what);
 void hf_unrun(struct hf *hf, const char *what);
 
+/* num_nextn_predict_layers of a family whose MTP layers are not described. */
+void hf_warn_prediction(struct hf *hf);
+
 /* For each key that was not asked for, is not neutral (null, false, 0, empty) and is not known to
  * be without influence: an error where its name speaks of what tensors are made of, else a warning.
  */
@@ -88,8 +91,8 @@ void hf_refuse_rest(struct hf *hf);
 bool hf_key_is_irrelevant(const char *key);
 bool hf_key_is_structural(const char *key);
 
-/* One text or number a layer, read from a list; the length must be `layers`. kind_of gives a kind,
- * or -1 for what it does not know. Returns 1 when read, 0 when absent, -1 on error. */
+/* One text or number per layer, read from a list; the length must be `layers`. kind_of gives a
+ * kind, or -1 for what it does not know. Returns 1 when read, 0 when absent, -1 on error. */
 int hf_layer_list(struct hf *hf, const char *key, int layers, int (*kind_of)(const struct node *),
                   uint8_t *ret);
 
@@ -123,7 +126,7 @@ void hf_window_layers(struct hf *hf, int window);
 /* a x b of sizes that files hold; at most HF_MAX_SIZE. */
 int hf_times(int a, int b);
 
-/* What Hunyuan's attention, dense and with experts, and Granite's scales have in keys. */
+/* Keys of Hunyuan's attention, dense and with experts, and of Granite's scales. */
 void hf_hunyuan_attention(struct hf *hf);
 void hf_granite_scales(struct hf *hf);
 

@@ -78,7 +78,7 @@ int hf_sparse_types(struct hf *hf)
 }
 
 /* mlp_layer_types wins; else the first layers are dense and of the others every moe_layer_freq-th,
- * counted from layer 0, has experts. The frequency may be a list of 0 and 1, one a layer. */
+ * counted from layer 0, has experts. The frequency may be a list of 0 and 1, one per layer. */
 void hf_sparse_layers_deepseek(struct hf *hf, const char *width)
 {
     struct model *m = hf->model;
@@ -99,7 +99,7 @@ void hf_sparse_layers_deepseek(struct hf *hf, const char *width)
         hf_need(hf, width, 1, &m->dense_width);
 }
 
-/* num_experts, where a version of the library wrote it beside n_routed_experts, is a default of a
+/* num_experts, where a version of the library wrote it next to n_routed_experts, is a default of a
  * class and not the model's. Groups and the scale limit or weigh choices; they cost nothing. */
 void hf_experts_deepseek(struct hf *hf, const char *scoring)
 {

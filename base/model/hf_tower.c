@@ -191,7 +191,7 @@ void hf_vision_minimax(struct hf *hf)
     hf_refuse_rest(&tower);
 }
 
-/* Blocks scale what they add; two convolutions of 3 x 3 halve the sides and double the width. */
+/* Blocks scale their outputs; two convolutions of 3 x 3 halve the sides and double the width. */
 void hf_vision_step(struct hf *hf)
 {
     static const char *const no_matter[] = { "image_size",

@@ -131,8 +131,8 @@ struct model {
     bool vision_frozen;                    /* =frozen: its weights are held; else it is not there */
     int part_count;
     struct model_part parts[MODEL_MAX_PARTS];
-    char unplanned[128]; /* what no list of operations describes; then it is counted, not planned */
-    char unrun[128];     /* what no executor does, although budgets need not know it */
+    char unplanned[128]; /* parts without a list of operations; then it is counted, not planned */
+    char unrun[128];     /* arithmetic that no executor does; budgets need not know it */
 };
 
 struct hf;         /* hf.h */
@@ -185,7 +185,7 @@ bool model_has_field(const char *field);
 /* Every inconsistency of the facts at once (heads % kv_heads, top_k > experts, absurd sizes...). */
 int model_check(const struct model *model, struct pos at, struct diag_list *reterr);
 
-/* An error that names what of the model no list of operations describes (model.unplanned). */
+/* An error that names the parts of the model without a list of operations (model.unplanned). */
 int model_check_planned(const struct model *model, struct pos at, struct diag_list *reterr);
 
 /* Any form of softmax attention, of linear attention; latents. */

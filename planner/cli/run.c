@@ -53,6 +53,7 @@ static int check_plan(struct run *run, struct diag_list *reterr)
         return -1;
     if (check_launcher(run, reterr) != 0)
         return -1;
+    capability_warn(&plan->model, reterr);
     run->start.rehearses = run->choose != NULL;
     if (run->choose)
         run->start.rank = run->choose(run->options, prediction, reterr);

@@ -16,10 +16,14 @@
 #define MOE "--model qwen3-30b-a3b --hardware h100-sxm --gpus 16 --seq 8K"
 #define PAIRS "--model qwen3-30b-a3b --hardware h100-sxm"
 #define SMALL "--model tiny-moe --hardware host --gpus 4 --seq 256"
-#define RUNNABLE                                                                                   \
-    SMALL " --set tp=1 --set pp=1 --set cp=1 --set ep=4 --set sharding=fsdp"                       \
-          " --set hardware.memory_bytes=16GB --set hardware.host_memory_bytes=16GB"                \
-          " --set hardware.cores=2"
+#define HOST_SIZES                                                                                 \
+    " --set hardware.memory_bytes=16GB --set hardware.host_memory_bytes=16GB"                      \
+    " --set hardware.cores=2"
+#define RUNNABLE SMALL " --set tp=1 --set pp=1 --set cp=1 --set ep=4 --set sharding=fsdp" HOST_SIZES
+/* The configuration of a family as its makers write it, in $TMP. */
+#define FAMILY(name)                                                                               \
+    "sed -n '2s/^ \"config\": \\(.*\\),$/\\1/p'"                                                   \
+    " \"$RANKFIT_SOURCE_ROOT/tests/data/transformers/" name ".json\" >$TMP/model.json && "
 /* A plan file in $TMP that every machine writes alike. */
 #define WITH_PLAN "\"$RANKFIT\" plan " RUNNABLE " -o $TMP/plan.yaml >/dev/null && "
 
@@ -91,6 +95,16 @@ static const struct told bad_inputs[] = {
     { "recipe_not_a_map", 2, "\"$RANKFIT\" plan --recipe list.yaml" },
     { "model_malformed", 2, "\"$RANKFIT\" explain ./malformed.json" },
     { "model_unknown_architecture", 2, "\"$RANKFIT\" explain ./unknown_architecture.json --json" },
+    { "model_counted_only", 2,
+      FAMILY("deepseek-v4") "\"$RANKFIT\" plan --model $TMP/model.json --hardware h100-sxm --gpus 8"
+                            " --seq 4K" },
+    { "model_tower_counted_only", 2,
+      FAMILY("mistral3") "\"$RANKFIT\" plan --model $TMP/model.json --hardware h100-sxm --gpus 8"
+                         " --seq 4K --set model.vision=trained" },
+    { "model_run_without_its_rope", 2,
+      FAMILY("llama") "\"$RANKFIT\" rehearse --model $TMP/model.json --hardware host --gpus 2"
+                      " --seq 128 --set tp=1 --set pp=1 --set cp=1 --set sharding=fsdp" HOST_SIZES
+                      " --rank 2" },
     { "model_incomplete", 2, "\"$RANKFIT\" explain ./incomplete.json" },
     { "hardware_wrong", 2,
       "\"$RANKFIT\" plan --model qwen3-0.6b --hardware ./hardware.yaml --gpus 8 --seq 4K" },

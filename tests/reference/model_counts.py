@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Counts parameters of model configurations with transformers, for tests/unit/model/test_transformers.c.
+"""Counts parameters of model configurations with transformers, for tests/unit/model/test_families.c.
 
 Each file of tests/data/transformers/ holds a small configuration under "config", written as the makers
 of its family write theirs. This script builds the model of transformers that the configuration names
@@ -10,7 +10,7 @@ of its family write theirs. This script builds the model of transformers that th
                  each of the others, or "refused" where transformers cannot build a model then
     "rewritten"  the configuration as transformers writes it back, as for every fine-tuned model
 
-A component is told from the names of modules and the types of their classes, never from rankfit's tables.
+A component follows from the names of modules and the types of their classes, never from rankfit's tables.
 
     python3 tests/reference/model_counts.py tests/data/transformers/*.json
 
@@ -37,7 +37,7 @@ TOWERS = re.compile(r"^(model\.)?(visual|vision\w*|multi_modal_projector|mm_proj
 # Classes of modules whose parameters are linear attention, by their endings.
 RECURRENT = ("DeltaNet", "DeltaAttention", "LightningAttention", "MambaLayer", "Mamba2Mixer", "MambaMixer",
              "KimiLinearLinearAttention")
-# What describes a file rather than a model; not taken away.
+# Keys that describe a file rather than a model; not taken away.
 IDENTITY = ("architectures", "model_type", "auto_map", "text_config", "transformers_version")
 
 
@@ -77,7 +77,7 @@ def component(name, recurrent):
 
 
 def tensors(model):
-    """What a checkpoint holds, once each: parameters, and buffers that are no tables computed from the
+    """The tensors of a checkpoint, once each: parameters, and buffers that are no tables computed from the
     configuration, as decays and token tables are."""
     for name, parameter in model.named_parameters():
         if type(model).__name__.startswith("Longcat") and name.endswith("experts.gate_up_proj"):
@@ -117,7 +117,7 @@ def count(config):
 
 
 def prediction_layers(model):
-    """Parameters of the prediction layers that transformers can build, without embedding and head;
+    """Parameters of the MTP layers that transformers can build, without embedding and head;
     None where it knows of none."""
     layers = getattr(model.config.get_text_config(), "num_mtp_layers", None)
     if not layers:
@@ -174,7 +174,7 @@ def main(paths):
         document = {"transformers": transformers.__version__, "config": config, "counts": counts,
                     "without": without(config, counts), "rewritten": rewritten(config)}
         if count(document["rewritten"]) != counts:
-            sys.exit(f"{path}: transformers reads another model from what it wrote")
+            sys.exit(f"{path}: transformers reads another model from its own file")
         lines = [f'"{key}": {json.dumps(value)}' for key, value in document.items()]
         file.write_text("{" + ",\n ".join(lines) + "}\n")
         print(f"{file.stem}: {sum(counts.values())} {counts}")

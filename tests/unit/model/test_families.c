@@ -1,7 +1,7 @@
 /* Configurations of every family against transformers: the files of tests/data/transformers/ hold
- * what tests/reference/model_counts.py found. A file is read with the same parameters by component,
- * as its makers write it and as transformers writes it back. Each key taken away leaves the counts
- * of the class's default, which is said, or is asked for. */
+ * the results of tests/reference/model_counts.py. A file is read with the same parameters by
+ * component, as its makers write it and as transformers writes it back. Each key taken away leaves
+ * the counts of the class's default, which is said, or is asked for. */
 #include "tests/unit/model/fixture.h"
 
 #include <dirent.h>
@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-/* What no class's default stands in for, since it differs from model to model; by the end of its
- * key. */
+/* Keys for which no class's default stands in, since they differ from model to model; by the end of
+ * its key. */
 static const char *const asked_for[] = {
     "hidden_size",
     "num_hidden_layers",
@@ -36,7 +36,7 @@ static const char *const asked_for[] = {
     "moe_top_k",
 };
 
-/* What is asked for although the class has a default; file NULL: of any. */
+/* Keys that are asked for although the class has a default; file NULL: of any. */
 static const struct {
     const char *file, *key;
 } asked_of[] = {
@@ -104,8 +104,8 @@ static void fail_with(const char *format, ...)
     failures++;
 }
 
-/* Prediction layers are compared where transformers builds them as the makers do: not those of Step,
- * which have a window and its heads. A tower is compared where the file has one: without it
+/* MTP layers are compared where transformers builds them as the makers do: not those of
+ * Step, which have a window and its heads. A tower is compared where the file has one: without it
  * transformers makes that of the class's defaults. */
 static void compare_counts(const struct model *model, const struct node *counts, bool tower)
 {
@@ -220,7 +220,8 @@ static void check_without(const char *file, struct node *config, const char *key
         if (!may_be_asked_for(file, key))
             fail_refused("the rest", &list);
     } else if (!is_kept(file, key)) {
-        compare_counts(&model, counts != NULL ? counts : whole, strcmp(key, "vision_config") != 0 || is_optional_tower(file, key));
+        compare_counts(&model, counts != NULL ? counts : whole,
+                       strcmp(key, "vision_config") != 0 || is_optional_tower(file, key));
         if (counts != NULL && !may_be_unsaid(file, key) && !says(&list, key))
             fail_with("a default is taken and not said");
     }
@@ -248,7 +249,7 @@ static void check_file(const char *path, const char *name)
     assert_int_equal(list.errors, 0);
     const struct node *counts = node_get(tree.root, "counts");
     struct node *config = *link_of(tree.root, "config");
-    (void)read_equal(node_get(tree.root, "rewritten"), counts, "what transformers writes");
+    (void)read_equal(node_get(tree.root, "rewritten"), counts, "the form that transformers writes");
     if (read_equal(config, counts, "the makers' form"))
         check_keys(name, config, node_get(tree.root, "without"), counts);
     tree_done(&tree);
@@ -278,9 +279,10 @@ static void families_have_the_counts_of_transformers(void **state)
     assert_int_equal(failures, 0);
 }
 
-/* By hand, for hidden_size 128 and a dense MLP of 80: 48 heads of 8, 4 of keys and values, a gate for
- * each head and two norms of 8; the MLP's three matrices; a matrix of 2 x 128 x 128; 5 norms. */
-static void a_prediction_layer_with_a_window(void **state)
+/* By hand, for hidden_size 128 and a dense MLP of 80: 48 heads of 8, 4 of keys and values, a gate
+ * for each head and two norms of 8; the MLP's three matrices; a matrix of 2 x 128 x 128; 5 norms.
+ */
+static void an_mtp_layer_with_a_window(void **state)
 {
     (void)state;
     struct tree tree = { 0 };
@@ -296,9 +298,9 @@ static void a_prediction_layer_with_a_window(void **state)
         const char *form = i == 0 ? "config" : "rewritten";
         assert_int_equal(model_from_node(node_get(tree.root, form), &model, &list), 0);
         model_count(&model, &counts);
-        assert_int_equal(counts.by_component[COMPONENT_MTP],
-                         2 * 128 * 48 * 8 + 2 * 128 * 4 * 8 + 128 * 48 + 2 * 8 + 3 * 128 * 80 +
-                             2 * 128 * 128 + 5 * 128);
+        assert_int_equal(counts.by_component[COMPONENT_MTP], 2 * 128 * 48 * 8 + 2 * 128 * 4 * 8 +
+                                                                 128 * 48 + 2 * 8 + 3 * 128 * 80 +
+                                                                 2 * 128 * 128 + 5 * 128);
         assert_int_equal(counts.total - counts.trained, counts.by_component[COMPONENT_MTP] +
                                                             counts.by_component[COMPONENT_VISION]);
     }
@@ -308,7 +310,7 @@ static void a_prediction_layer_with_a_window(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_prediction_layer_with_a_window),
+        cmocka_unit_test(an_mtp_layer_with_a_window),
         cmocka_unit_test(families_have_the_counts_of_transformers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
