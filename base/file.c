@@ -8,20 +8,22 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 enum { DIRECTORIES_MAX = 3 };
 
-/* The kinds of data: how a message calls one of them, and whether a directory can be one (a model
- * is often a directory with a config.json in it). */
+/* The kinds of data: how a message calls one of them, whether a directory can be one (a model is
+ * often a directory with a config.json in it), whether names come with an organization before a
+ * slash, and whether the beginning of a name is enough where one name alone has it. */
 static const struct kind {
     const char *name, *one;
-    bool directory;
+    bool directory, organization, beginning;
 } kinds[] = {
-    { "models", "model", true },
-    { "hardware", "hardware", false },
-    { "recipes", "recipe", false },
-    { "validation", "validation set", false },
+    { "models", "model", true, true, false },
+    { "hardware", "hardware", false, false, true },
+    { "recipes", "recipe", false, false, false },
+    { "validation", "validation set", false, false, false },
 };
 
 /* A data file that can be found by name. */
@@ -196,13 +198,57 @@ static int find_path(const struct kind *kind, const char *path, char *ret, size_
     return give(path, ret, size, reterr);
 }
 
+/* "Qwen/Qwen3-8B": the name behind the organization; NULL where `name` is a path. */
+static const char *without_organization(const struct kind *kind, const char *name)
+{
+    const char *slash = strchr(name, '/');
+    if (!slash)
+        return name;
+    bool path = !kind->organization || slash == name || name[0] == '.' || name[0] == '~' ||
+                strchr(slash + 1, '/') || !slash[1] || ending_length(name) > 0;
+    return path ? NULL : slash + 1;
+}
+
+/* The one entry that `name` means in other letters, or begins up to a hyphen; NULL where none or
+ * several are. */
+static const struct entry *entry_meant(const struct catalog *catalog, const struct kind *kind,
+                                       const char *name)
+{
+    size_t length = strlen(name);
+    const struct entry *begun = NULL;
+    int begun_count = 0;
+    for (size_t i = 0; i < catalog->count; i++) {
+        const struct entry *entry = &catalog->entries[i];
+        if (strcasecmp(entry->name, name) == 0)
+            return entry;
+        if (kind->beginning && length > 0 && strncasecmp(entry->name, name, length) == 0 &&
+            entry->name[length] == '-') {
+            begun = entry;
+            begun_count++;
+        }
+    }
+    return begun_count == 1 ? begun : NULL;
+}
+
+/* A name that is spelled in another way than the file; a warning names the file. */
+static const struct entry *find_meant(const struct catalog *catalog, const struct kind *kind,
+                                      const char *name, struct diag_list *reterr)
+{
+    const char *base = without_organization(kind, name);
+    const struct entry *entry = base ? entry_meant(catalog, kind, base) : NULL;
+    if (entry)
+        diag_warning(reterr, (struct pos){ 0 }, "%s '%.100s' is read as %s", kind->one, name,
+                     entry->name);
+    return entry;
+}
+
 int file_find_data(const char *kind, const char *name, char *ret, size_t size,
                    struct diag_list *reterr)
 {
     struct kind info = find_kind(kind);
     struct stat status;
     bool there = stat(name, &status) == 0 && (info.directory || !S_ISDIR(status.st_mode));
-    if (there || strchr(name, '/'))
+    if (there || !without_organization(&info, name))
         return find_path(&info, name, ret, size, reterr);
     struct catalog catalog;
     int found = catalog_read(&catalog, kind, reterr);
@@ -210,8 +256,13 @@ int file_find_data(const char *kind, const char *name, char *ret, size_t size,
     const struct entry *entry = NULL;
     if (found == 0 && catalog.count > 0)
         entry = bsearch(&wanted, catalog.entries, catalog.count, sizeof wanted, compare_entries);
+    if (found == 0 && !entry)
+        entry = find_meant(&catalog, &info, name, reterr);
     if (entry) {
         found = give(entry->path, ret, size, reterr);
+    } else if (found == 0 && strchr(name, '/')) {
+        found = find_path(&info, name, ret, size, reterr);
+        hint_nearest(&catalog, kind, without_organization(&info, name), reterr);
     } else if (found == 0 && ending_length(name) > 0) {
         char stem[256];
         found = find_path(&info, name, ret, size, reterr);

@@ -9,7 +9,9 @@
 
 /* Finds `name` of `kind` ("models", "hardware", "recipes", "validation"): a path as given, then
  * NAME.yaml in $RANKFIT_DATA/kind, the installed data directory, the source tree of an uninstalled
- * build. On failure the hint gives the nearest name known. ret: size bytes. */
+ * build. One that differs in case, or by an organization before a slash (models), or is the
+ * beginning of one name alone up to a hyphen (hardware), is found with a warning. On failure the
+ * hint gives the nearest name known. ret: size bytes. */
 int file_find_data(const char *kind, const char *name, char *ret, size_t size,
                    struct diag_list *reterr);
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 struct unit {
     const char *name;
@@ -96,7 +97,7 @@ static int scale(struct decimal decimal, uint64_t factor, bool exact, uint64_t *
     return 0;
 }
 
-/* A number, at most one blank, a unit of the table. Base units take no fraction. */
+/* A number, at most one blank, a unit of the table in any case. Base units take no fraction. */
 static int parse_scaled(const char *text, const struct unit *units, size_t count, bool exact,
                         uint64_t *ret)
 {
@@ -107,7 +108,7 @@ static int parse_scaled(const char *text, const struct unit *units, size_t count
     if (rest[0] == ' ' && rest[1])
         rest++;
     for (size_t i = 0; i < count; i++)
-        if (strcmp(rest, units[i].name) == 0)
+        if (strcasecmp(rest, units[i].name) == 0)
             return scale(decimal, units[i].factor, exact || units[i].factor == 1, ret);
     return -1;
 }

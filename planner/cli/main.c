@@ -19,7 +19,7 @@ static void print_usage(FILE *out)
     for (size_t i = 0; i < command_count; i++)
         (void)fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].summary);
     (void)fputs("\n"
-                "rankfit COMMAND --help tells more; rankfit --version prints the version.\n"
+                "rankfit help COMMAND says more; rankfit --version prints the version.\n"
                 "Exit status: 0 answered; 1 the answer is no; 2 the question is wrong; 3 the run "
                 "or the system failed.\n",
                 out);
@@ -81,6 +81,16 @@ static int run_command(const struct command *command, int argc, char **argv)
     return list.no_memory ? EXIT_SYSTEM : status;
 }
 
+/* rankfit help COMMAND is rankfit COMMAND --help. */
+static int help_of(const char *word)
+{
+    const struct command *command = command_find(word);
+    if (!command)
+        return unknown_command(word);
+    options_help(command, stdout);
+    return finish_output(EXIT_ANSWERED);
+}
+
 int main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : NULL;
@@ -91,6 +101,8 @@ int main(int argc, char **argv)
         print_usage(stderr);
         return EXIT_QUESTION;
     }
+    if (strcmp(word, "help") == 0 && argc > 2)
+        return help_of(argv[2]);
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
         print_usage(stdout);
         return finish_output(EXIT_ANSWERED);

@@ -111,8 +111,9 @@ const struct option_info option_infos[OPTION_COUNT] = {
                      .commands = FOR_QUESTION,
                      .type = OPTION_TEXT,
                      .in_recipe = true,
-                     .help =
-                         "fix one choice, model.FIELD or hardware.FIELD; see `rankfit list keys`" },
+                     .help = "fix one choice, model.FIELD or hardware.FIELD; see `rankfit list "
+                             "keys`; tp, pp, "
+                             "vpp, cp, ep and etp are options too" },
     [OPTION_RANK] = { .name = "rank",
                       .value = "N",
                       .commands = FOR_BUDGET | FOR_REHEARSE,
@@ -301,7 +302,7 @@ const struct option_info option_infos[OPTION_COUNT] = {
                       .help = "show this help" },
 };
 
-enum { KEY_OF_FIRST_OPTION = 256 };
+enum { KEY_OF_FIRST_OPTION = 256, KEY_OF_FIRST_DEGREE = KEY_OF_FIRST_OPTION + OPTION_COUNT };
 
 enum option_id option_find(const char *name)
 {
@@ -328,109 +329,6 @@ const char *option_nearest(const char *name, unsigned command_bits, bool recipe_
         }
     }
     return begun_count == 1 ? begun : text_nearest(name, names, count);
-}
-
-static enum option_id find_letter(char letter)
-{
-    for (int i = 0; i < OPTION_COUNT; i++)
-        if (letter && option_infos[i].letter == letter)
-            return (enum option_id)i;
-    return OPTION_COUNT;
-}
-
-/* "plan, search or grid": the commands that take an option; empty for none. */
-static void commands_that_take(enum option_id id, char *ret, size_t size)
-{
-    const char *names[32];
-    size_t count = 0, used = 0;
-    ret[0] = '\0';
-    for (size_t i = 0; id != OPTION_COUNT && i < command_count; i++)
-        if (option_infos[id].commands & command_bit(&commands[i]))
-            names[count++] = commands[i].name;
-    text_append_names(ret, size, &used, names, count);
-}
-
-static int unknown_option(const char *shown, const char *name, const struct command *command,
-                          struct diag_list *reterr)
-{
-    diag_error(reterr, (struct pos){ 0 }, "unknown option '%s'", shown);
-    char others[200];
-    bool whole = shown[1] == '-';
-    commands_that_take(whole ? option_find(name) : find_letter(name[0]), others, sizeof others);
-    if (others[0])
-        return diag_hint(reterr, "%s%.*s is an option of rankfit %s", whole ? "--" : "-",
-                         whole ? (int)strlen(name) : 1, name, others);
-    const char *nearest = option_nearest(name, command_bit(command), false);
-    if (nearest)
-        return diag_hint(reterr, "did you mean --%s? options are never abbreviated", nearest);
-    return diag_hint(reterr, "rankfit %s --help lists the options", command->name);
-}
-
-static int missing_value(const char *word, const struct option_info *info, struct diag_list *reterr)
-{
-    char names[128] = "";
-    size_t used = 0, count = 0;
-    while (info->names && info->names[count])
-        count++;
-    text_append_names(names, sizeof names, &used, info->names, count);
-    diag_error(reterr, (struct pos){ .file = word }, "needs a value");
-    return diag_hint(reterr, "%s %s", word, count > 0 ? names : info->value);
-}
-
-/* One word that begins with "--". Returns how many further words it takes, or -1. */
-static int check_long_option(const char *word, bool is_last, const struct command *command,
-                             struct diag_list *reterr)
-{
-    char name[64];
-    const char *equals = strchr(word, '=');
-    size_t length = equals ? (size_t)(equals - word - 2) : strlen(word + 2);
-    size_t kept = length < sizeof name - 1 ? length : sizeof name - 1;
-    memcpy(name, word + 2, kept);
-    name[kept] = '\0';
-    enum option_id id = option_find(name);
-    if (id == OPTION_COUNT || !(option_infos[id].commands & command_bit(command)))
-        return unknown_option(word, name, command, reterr);
-    bool takes_value = option_infos[id].value != NULL;
-    if (equals && !takes_value)
-        return diag_error(reterr, (struct pos){ .file = word }, "--%s takes no value", name);
-    if (!equals && takes_value && is_last)
-        return missing_value(word, &option_infos[id], reterr);
-    return takes_value && !equals ? 1 : 0;
-}
-
-static int check_short_option(const char *word, bool is_last, const struct command *command,
-                              struct diag_list *reterr)
-{
-    for (int i = 0; i < OPTION_COUNT; i++) {
-        const struct option_info *info = &option_infos[i];
-        if (!info->letter || info->letter != word[1] || !(info->commands & command_bit(command)))
-            continue;
-        if (!info->value)
-            return word[2] ? unknown_option(word, word + 1, command, reterr) : 0;
-        if (!word[2] && is_last)
-            return missing_value(word, info, reterr);
-        return word[2] ? 0 : 1;
-    }
-    return unknown_option(word, word + 1, command, reterr);
-}
-
-/* getopt_long under argp would take abbreviations, and report in its own words. So the words are
- * judged here, by the same table, and argp sees only what is right. */
-static int check_words(const struct command *command, int argc, char **argv,
-                       struct diag_list *reterr)
-{
-    int before = reterr->errors;
-    for (int i = 0; i < argc; i++) {
-        const char *word = argv[i];
-        if (word[0] != '-' || !word[1])
-            continue;
-        if (strcmp(word, "--") == 0)
-            break;
-        int taken = word[1] == '-' ? check_long_option(word, i + 1 == argc, command, reterr)
-                                   : check_short_option(word, i + 1 == argc, command, reterr);
-        i += taken > 0 ? taken : 0;
-    }
-    return reterr->errors > before ? -1 : 0;
 }
 
 int options_add_set(struct options *options, const char *key, const char *value, struct pos at,
@@ -488,6 +386,17 @@ static void add_option(struct options *options, enum option_id id, const char *w
     options->at[id] = at;
 }
 
+/* --tp 2 is --set tp=2. */
+static void add_degree(struct options *options, const char *key, const char *value,
+                       struct diag_list *reterr)
+{
+    struct pos at = { .file = pool_printf(&options->pool, "--%s %s", key, value) };
+    if (at.file == NULL)
+        diag_no_memory(reterr);
+    else
+        (void)options_add_set(options, key, value, at, false, reterr);
+}
+
 struct parse {
     struct options *options;
     struct diag_list *reterr;
@@ -508,10 +417,16 @@ static error_t parse_word(int key, char *word, struct argp_state *state)
             add_option(options, (enum option_id)i, word, parse->reterr);
             return 0;
         }
-    return ARGP_ERR_UNKNOWN;
+    if (key < KEY_OF_FIRST_DEGREE || key >= KEY_OF_FIRST_DEGREE + OPTION_DEGREES)
+        return ARGP_ERR_UNKNOWN;
+    add_degree(options, option_degrees[key - KEY_OF_FIRST_DEGREE], word, parse->reterr);
+    return 0;
 }
 
-/* The rows of one command as argp wants them; room for OPTION_COUNT + 1. */
+enum { ARGP_ROWS = OPTION_COUNT + OPTION_DEGREES + 1 };
+
+/* The rows of one command as argp wants them; room for ARGP_ROWS. The help of --set names the
+ * degrees. */
 static void fill_argp_options(const struct command *command, struct argp_option *ret)
 {
     int count = 0;
@@ -522,6 +437,11 @@ static void fill_argp_options(const struct command *command, struct argp_option 
         int key = info->letter ? info->letter : KEY_OF_FIRST_OPTION + i;
         ret[count++] = (struct argp_option){ info->name, key, info->value, 0, info->help, 1 };
     }
+    for (int i = 0; i < OPTION_DEGREES; i++)
+        if (option_infos[OPTION_SET].commands & command_bit(command))
+            ret[count++] = (struct argp_option){
+                option_degrees[i], KEY_OF_FIRST_DEGREE + i, "N", OPTION_HIDDEN, NULL, 1
+            };
     ret[count] = (struct argp_option){ 0 };
 }
 
@@ -548,9 +468,9 @@ int options_parse(const struct command *command, int argc, char **argv, struct o
                   struct diag_list *reterr)
 {
     *ret = (struct options){ 0 };
-    if (check_words(command, argc - 1, argv + 1, reterr) != 0)
+    if (options_check_words(command, argc - 1, argv + 1, reterr) != 0)
         return -1;
-    struct argp_option rows[OPTION_COUNT + 1];
+    struct argp_option rows[ARGP_ROWS];
     fill_argp_options(command, rows);
     const struct argp argp = { .options = rows, .parser = parse_word };
     struct parse parse = { ret, reterr };
@@ -579,7 +499,7 @@ void options_done(struct options *options)
 
 void options_help(const struct command *command, FILE *out)
 {
-    struct argp_option rows[OPTION_COUNT + 1];
+    struct argp_option rows[ARGP_ROWS];
     fill_argp_options(command, rows);
     const struct argp argp = {
         .options = rows, .parser = parse_word, .args_doc = command->arguments, .doc = command->about

@@ -138,6 +138,14 @@ int options_parse(const struct command *command, int argc, char **argv, struct o
                   struct diag_list *reterr);
 void options_done(struct options *options);
 
+/* words.c: an error for every word that is no option of the command. */
+int options_check_words(const struct command *command, int argc, char **argv,
+                        struct diag_list *reterr);
+
+/* Keys of --set that are options of their own too: --tp 2. */
+enum { OPTION_DEGREES = 6 };
+extern const char *const option_degrees[OPTION_DEGREES];
+
 /* The usage, options and explanation of one command. */
 void options_help(const struct command *command, FILE *out);
 

@@ -286,6 +286,30 @@ static void set_twice(void **state)
     done(&p);
 }
 
+/* --tp 2 is --set tp=2, in both forms, and not for commands without --set. */
+static void degrees_are_short_forms(void **state)
+{
+    (void)state;
+    struct parsed p;
+    parse("plan", "--tp 2 --ep=8 --set tp=2", &p);
+    assert_int_equal(p.list.errors, 0);
+    assert_int_equal(p.options.set_count, 2);
+    assert_string_equal(p.options.set[0].key, "tp");
+    assert_string_equal(p.options.set[0].value, "2");
+    assert_string_equal(p.options.set[1].key, "ep");
+    assert_string_equal(p.options.set[1].value, "8");
+    done(&p);
+    static const char *const refused[][2] = {
+        { "plan", "--tp 2 --set tp=4" }, { "plan", "--tp" },  { "plan", "--recompute full" },
+        { "compare", "--tp 2 a b" },     { "plan", "--etp" },
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        parse(refused[i][0], refused[i][1], &p);
+        assert_int_equal(p.list.errors, 1);
+        done(&p);
+    }
+}
+
 /* The library that lays the help out puts values apart from options whose line is too long. */
 static void help_lines_are_whole(void **state)
 {
@@ -325,6 +349,7 @@ int main(void)
         cmocka_unit_test(long_lists_are_refused),
         cmocka_unit_test(recipes_are_judged_whole),
         cmocka_unit_test(set_twice),
+        cmocka_unit_test(degrees_are_short_forms),
         cmocka_unit_test(help_lines_are_whole),
         cmocka_unit_test(lists_of_a_recipe_are_lists),
     };

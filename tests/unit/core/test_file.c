@@ -321,6 +321,45 @@ static void test_find(void **state)
     assert_int_equal(errors.count, 0);
 }
 
+/* Other letters, an organization before a model, the beginning of one piece of hardware alone:
+ * found and said. */
+static void test_find_meant(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kind, *name, *path;
+    } cases[] = {
+        { "models", "Test-Model", "data/models/test-model.yaml" },
+        { "models", "Org/Test-Model", "data/models/test-model.yaml" },
+        { "models", "org/test-model", "data/models/test-model.yaml" },
+        { "hardware", "TEST-GPU-One", "data/hardware/test-gpu-one.yaml" },
+        { "hardware", "Test-Alone", "data/hardware/test-alone-80gb.yaml" },
+    };
+    make_data();
+    put("data/hardware/test-alone-80gb.yaml", "a: 1\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[PATH_MAX];
+        struct diag_list errors = { 0 };
+        assert_int_equal(file_find_data(cases[i].kind, cases[i].name, path, sizeof path, &errors),
+                         0);
+        assert_string_equal(path, cases[i].path);
+        assert_int_equal(errors.count, 1);
+        assert_int_equal(errors.items[0].severity, SEVERITY_WARNING);
+    }
+    static const char *const refused[][2] = {
+        { "hardware", "test-gpu" },       { "hardware", "test-alon" },
+        { "hardware", "org/test-alone" }, { "models", "org/x/test-model" },
+        { "models", "./Test-Model" },     { "models", "test" },
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        char path[PATH_MAX];
+        struct diag_list errors = { 0 };
+        assert_int_equal(file_find_data(refused[i][0], refused[i][1], path, sizeof path, &errors),
+                         -1);
+        assert_int_equal(errors.errors, 1);
+    }
+}
+
 static void find_failing(const char *kind, const char *name, struct diag_list *errors)
 {
     char path[PATH_MAX] = "untouched";
@@ -389,17 +428,10 @@ static void test_list(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_write),
-        TEST(test_write_failures),
-        TEST(test_write_cut_short),
-        TEST(test_document_forms),
-        TEST(test_failed_documents),
-        TEST(test_rendered_scalars),
-        TEST(test_read_back),
-        TEST(test_long_keys),
-        TEST(test_find),
-        TEST(test_find_failures),
-        TEST(test_list),
+        TEST(test_write),          TEST(test_write_failures),   TEST(test_write_cut_short),
+        TEST(test_document_forms), TEST(test_failed_documents), TEST(test_rendered_scalars),
+        TEST(test_read_back),      TEST(test_long_keys),        TEST(test_find),
+        TEST(test_find_meant),     TEST(test_find_failures),    TEST(test_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,6 +39,9 @@ static void test_bytes_accepted(void **state)
         { "1KiB", 1024 },
         { "2MiB", 2097152 },
         { "1.5GiB", 1610612736 },
+        { "80gb", 80000000000 },
+        { "80gib", 85899345920 },
+        { "1KB", 1000 },
         { "1TiB", 1099511627776 },
         { "0.3GiB", 322122547 }, /* 322,122,547.2 */
         { "0.7GiB", 751619277 }, /* 751,619,276.8 */
@@ -72,7 +75,6 @@ static void test_bytes_refused(void **state)
         "5.",
         "1.5",
         "1.5B",
-        "80gb",
         "80 GB ",
         " 80GB",
         "80  GB",
@@ -143,7 +145,11 @@ static void test_tokens(void **state)
     assert_int_equal(tokens, 4096);
     assert_int_equal(units_parse_tokens("1.5K", &tokens), 0);
     assert_int_equal(tokens, 1536);
-    static const char *const refused[] = { "",      "K",   "-1K",   "128k", "0.3K",          "1G",
+    assert_int_equal(units_parse_tokens("128k", &tokens), 0);
+    assert_int_equal(tokens, 131072);
+    assert_int_equal(units_parse_tokens("1m", &tokens), 0);
+    assert_int_equal(tokens, 1048576);
+    static const char *const refused[] = { "",      "K",   "-1K",   "0.3K", "1G",
                                            "128KB", "1.5", "128K ", "1e3",  "8796093022208M" };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         tokens = untouched;
