@@ -10,6 +10,7 @@
 #include "planner/report/json.h"
 #include "planner/report/table.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <string.h>
@@ -248,10 +249,26 @@ static bool explain_words(const char *name, const struct prediction *prediction,
     return found;
 }
 
+/* EP is ep: the same in lower case, where it then is a name. */
+static bool explain_lower(const char *name, const struct prediction *prediction,
+                          struct json *document)
+{
+    char lower[64];
+    bool changed = false;
+    size_t length = strlen(name);
+    if (length >= sizeof lower)
+        return false;
+    for (size_t i = 0; i <= length; i++) {
+        lower[i] = (char)tolower((unsigned char)name[i]);
+        changed = changed || lower[i] != name[i];
+    }
+    return changed && explain_words(lower, prediction, document);
+}
+
 static int explain(const char *name, const struct prediction *prediction, struct json *document,
                    struct diag_list *reterr)
 {
-    if (explain_words(name, prediction, document))
+    if (explain_words(name, prediction, document) || explain_lower(name, prediction, document))
         return EXIT_ANSWERED;
     if (is_machine(name, reterr))
         return explain_machine(name, document, reterr);

@@ -72,6 +72,9 @@ static const struct told screens[] = {
       "$RANKFIT plan " SMALL " -o $TMP/p.yaml >/dev/null && "
       "for w in ep weights layer_working balance matmul; do $RANKFIT explain $w $TMP/p.yaml; "
       "done" },
+    { "explain names of other engines", 0,
+      "for w in EP expert_parallel_degree zero3 hsdp fp8 mtp 1f1b zig-zag; do $RANKFIT explain $w; "
+      "done" },
     { "explain every key", 0,
       "for w in $($RANKFIT list keys | cut -d' ' -f1 | grep -v FIELD); do $RANKFIT explain $w; "
       "done" },

@@ -84,6 +84,7 @@ static void assert_shipped(const char *directory, const char *name, struct model
     fixture_shipped(name, &shipped);
     memcpy(read->name, shipped.name, sizeof read->name);
     memcpy(read->title, shipped.title, sizeof read->title);
+    memcpy(read->unrun, shipped.unrun, sizeof read->unrun); /* not said by files that ship */
     struct json *one = model_to_json(read), *two = model_to_json(&shipped);
     if (!json_equal(json_view(one), json_view(two))) {
         char *a = json_dumps(json_view(one), JSON_INDENT(1)),
