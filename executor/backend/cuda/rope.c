@@ -6,10 +6,11 @@
 static int check_rope(const struct rope *r, struct diag_list *reterr)
 {
     const void *const pointers[] = { r->qkv, r->q, r->k, r->q_norm, r->k_norm };
-    if (r->head_dim > KERNEL_HEAD_MAX || r->rotary_dim > r->head_dim || r->rotary_dim % 16 != 0)
-        return cuda_refuse(reterr,
-                           "rope: rotary %d of head_dim %d (at most %d, rotary a multiple of 16)",
-                           r->rotary_dim, r->head_dim, KERNEL_HEAD_MAX);
+    if (r->head_dim > KERNEL_HEAD_MAX || r->rotary_dim > r->head_dim ||
+        (r->rotary_dim % 16 != 0 && r->rotary_dim != 8))
+        return cuda_refuse(
+            reterr, "rope: rotary %d of head_dim %d (at most %d, rotary 8 or a multiple of 16)",
+            r->rotary_dim, r->head_dim, KERNEL_HEAD_MAX);
     if (r->qkv_stride % 8 != 0 || r->k_offset % 8 != 0 || r->q_head_stride % 8 != 0)
         return cuda_refuse(reterr, "rope: rows %lld apart, keys from %lld: not multiples of 8",
                            (long long)r->qkv_stride, (long long)r->k_offset);

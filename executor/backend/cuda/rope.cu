@@ -1,8 +1,8 @@
 /* Head norms and rotary embedding of the fused projection, forward and backward. A head is held by
  * LANES neighbouring lanes, eight elements each, head_dim / 8 rounded up to a power of two; a pair
- * (i, i + half) then lies in two lanes half / 8 apart. GROUPS such groups of lanes share a row and
- * take its heads in turn, so that a thread has the angles of one position in registers; each has
- * AHEAD heads under way. */
+ * (i, i + half) then lies in two lanes half / 8 apart, or in one lane where half is 4. GROUPS such
+ * groups of lanes share a row and take its heads in turn, so that a thread has the angles of one
+ * position in registers; each has AHEAD heads under way. */
 #include "executor/backend/cuda/device.cuh"
 #include "executor/backend/cuda/kernels.h"
 
@@ -23,12 +23,12 @@ __device__ __forceinline__ int64_t position_of(const kernel_rope_args &r, int64_
 }
 
 /* What a thread works on: `present`, its lane holds elements of a head; `low`, `high`: of the first
- * and the second half of what turns; `other`: the lane that holds the partners. Elements that do
- * not turn have the angle 0. */
+ * and the second half of what turns; `other`: the lane that holds the partners; `both`: the lane
+ * holds both halves, four elements each. Elements that do not turn have the angle 0. */
 template <int LANES> struct place {
     int64_t row;
     int group, columns, other;
-    bool present, low, high;
+    bool present, low, high, both;
     float cosine[8], sine[8];
 };
 
@@ -41,8 +41,9 @@ __device__ __forceinline__ void find_place(const kernel_rope_args &r, place<LANE
     int half = r.rotary_dim / 2, self = static_cast<int>(threadIdx.x % WARP);
     p.group = static_cast<int>(threadIdx.x) / LANES % GROUPS;
     p.columns = static_cast<int>(threadIdx.x) % LANES * 8;
-    p.low = p.columns < half;
-    p.high = !p.low && p.columns < r.rotary_dim;
+    p.both = half == 4 && p.columns == 0;
+    p.low = p.columns < half && !p.both;
+    p.high = !p.low && !p.both && p.columns < r.rotary_dim;
     p.other = p.low ? self + half / 8 : p.high ? self - half / 8 : self;
 }
 
@@ -73,6 +74,10 @@ __device__ __forceinline__ void fill_angles(const kernel_rope_args &r, int64_t f
     for (int i = 0; i < 8; i++) {
         p.cosine[i] = p.low || p.high ? cosine[at + i] : 1.0F;
         p.sine[i] = p.low ? -sign * sine[at + i] : p.high ? sign * sine[at + i] : 0.0F;
+        if (p.both) {
+            p.cosine[i] = cosine[at + i % 4];
+            p.sine[i] = i < 4 ? -sign * sine[at + i] : sign * sine[at + i - 4];
+        }
     }
 }
 
@@ -80,9 +85,12 @@ __device__ __forceinline__ void fill_angles(const kernel_rope_args &r, int64_t f
 template <int LANES> __device__ __forceinline__ void turn(const place<LANES> &p, float (&x)[8])
 {
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        float partner = __shfl_sync(EVERY_LANE, x[i], p.other);
-        x[i] = x[i] * p.cosine[i] + partner * p.sine[i];
+    for (int i = 0; i < 4; i++) {
+        float low = x[i], high = x[i + 4];
+        float of_low = __shfl_sync(EVERY_LANE, low, p.other);
+        float of_high = __shfl_sync(EVERY_LANE, high, p.other);
+        x[i] = low * p.cosine[i] + (p.both ? high : of_low) * p.sine[i];
+        x[i + 4] = high * p.cosine[i + 4] + (p.both ? low : of_high) * p.sine[i + 4];
     }
 }
 

@@ -25,6 +25,7 @@ dense="--model qwen3-0.6b"
 oss="$moe --set model.hidden=2880 --set model.heads=64 --set model.kv_heads=8 --set model.head_dim=64"
 oss="$oss --set model.moe.experts=32 --set model.top_k=4 --set model.moe.width=2880"
 vocab="--set model.vocab"
+hybrid="--model qwen3.5-35b-a3b $vocab=32768"
 plain="--set moe=plain"
 chunks="--set moe=chunked --set moe_chunks"
 full="--set recompute=full --set keep_attention=0"
@@ -65,6 +66,22 @@ rows_of_one() {
     row dense1-32k-full-loss $dense --seq 32K --set loss=full $full
     row dense1-64k $dense --seq 64K $full --set recompute_layers=14
     row dense1-4k-batch16 $dense --seq 4K --micro-batch 8 --global-batch 16 $none --set grad_dtype=bf16
+    row hybrid1-32k $hybrid $layers=4 --seq 32K $full $plain
+    row hybrid1-16k-none $hybrid $layers=2 --seq 16K $none
+    row hybrid1-64k-attention $hybrid $layers=4 --seq 64K $kept --set grad_dtype=bf16
+    row hybrid1-4k-micro2 $hybrid $layers=4 --seq 4K --micro-batch 4 --global-batch 8 $none
+    row hybrid1-128k $hybrid $layers=2 --seq 128K $full $chunks=4
+    row hybrid1-64k-half $hybrid $layers=4 --seq 64K --set recompute_layers=2 $full $chunks=2
+    row hybrid1-32k-hot $hybrid $layers=3 --seq 32K $full $plain --routing 80:4
+    row hybrid1-32k-natural $hybrid $layers=3 --seq 32K $none $chunks=2 --routing natural
+    row hybrid1-8k-micro4 $hybrid $layers=3 --seq 8K --micro-batch 2 --global-batch 8 $none $plain
+    row hybrid1-7layers $hybrid $layers=7 --seq 16K $full
+    row hybrid1-8layers-bf16 $hybrid $layers=8 --seq 32K $full --set grad_dtype=bf16
+    row hybrid1-1layer-64k-none $hybrid $layers=1 --seq 64K $none $plain
+    row hybrid1-full-loss $hybrid $layers=4 --seq 16K $kept --set loss=full
+    row next1-16k --model qwen3-next-80b-a3b $vocab=32768 $layers=4 --seq 16K $full
+    row hybriddense1-16k --model qwen3.5-27b $vocab=32768 $layers=4 --seq 16K $none
+    row hybriddense1-64k --model qwen3.5-27b $vocab=32768 $layers=4 --seq 64K $full
 }
 
 rows_of_two() {

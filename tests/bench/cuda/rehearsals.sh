@@ -1,8 +1,9 @@
 #!/bin/sh
-# On two GPUs: layouts run by both, then each rank rehearsed alone, a GPU each; and ranks of a world of 32, rehearsed
-# within the memory of its machines; and rank 0 of every plan that ranks.sh has for eight GPUs, to know before there are
-# eight what it holds. Leaves NAME.plan.json, NAME.json (the run), NAME.rR.json (rank R rehearsed) and NAME.command in
-# OUT. rehearsals.py reads them: what differs, and with --store the rows of tests/data/measured/rehearsals.
+# On two GPUs: layouts run by both, then each rank rehearsed alone, a GPU each; and ranks of worlds of 32, rehearsed
+# within the memory of their machines; and rank 0 of every plan that ranks.sh has for eight GPUs, to know before there
+# are eight how much it holds. Leaves NAME.plan.json, NAME.json (the run), NAME.rR.json (rank R rehearsed) and
+# NAME.command in OUT. rehearsals.py reads them: where they differ, and with --store the rows of
+# tests/data/measured/rehearsals.
 #     tests/bench/cuda/rehearsals.sh BUILD OUT [NAME...]
 # shellcheck disable=SC2086 # options are words
 set -u
@@ -85,6 +86,14 @@ world="$world --set ep=8 --set cp=4 --set recompute=full"
 one 0 world32 31 $world &
 one 1 world32-hot 0 $world --routing 80:4 &
 wait
+
+# Qwen3.5-35B-A3B, all 40 layers, 32 GPUs at 128K: as planned, both forms of its delta nets' context, and other layouts
+article="--model qwen3.5-35b-a3b --hardware h100-sxm --gpus 32 --seq 128K --set tp=1 --set pp=1"
+one 0 article-heads 31 $article --set ep=8 --set cp=4 --set linear_context=head_split
+one 0 article-states 31 $article --set ep=8 --set cp=4 --set linear_context=state_pass
+one 0 article-one 31 $article --set ep=1 --set cp=1
+one 0 article-full 31 $article --set ep=8 --set cp=4 --set recompute=full --set keep_attention=0
+one 0 article-fullest 0 $article --set ep=8 --set cp=4
 
 here=$(dirname "$0")
 plans=$(mktemp -d)

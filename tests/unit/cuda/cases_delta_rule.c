@@ -18,11 +18,14 @@ struct shape {
 };
 
 /* bf16 operands and states between sums in fp32; for the plain kernels the error of one rounding,
- * and that of sums in another order. */
+ * and that of sums in another order. The gradient of a decay is a sum of products of either sign,
+ * 16,384 of them for the state alone: `cancelled` allows for a sum far smaller than its terms.
+ */
 struct bounds {
-    double rounded, summed;
+    double rounded, summed, cancelled;
 };
-static const struct bounds tiled_bounds = { 1e-2, 1e-2 }, plain_bounds = { ROUNDED, 1e-4 };
+static const struct bounds tiled_bounds = { 1e-2, 1e-2, 3e-2 },
+                           plain_bounds = { ROUNDED, 1e-4, 1e-4 };
 
 struct tensors {
     struct array qkv, decay, beta, initial, o, states, final, transition;
@@ -259,7 +262,7 @@ static void rule(struct pair *p, const struct shape *s)
     pair_compare(p, "transition", &t.transition, allowed->summed);
     PAIR_RUN(p, delta_rule_backward, &sides[side]);
     pair_compare(p, "d_qkv", &t.d_qkv, allowed->rounded);
-    pair_compare(p, "d_decay", &t.d_decay, allowed->summed);
+    pair_compare(p, "d_decay", &t.d_decay, allowed->cancelled);
     pair_compare(p, "d_beta", &t.d_beta, allowed->summed);
     pair_compare(p, "d_initial", &t.d_initial, allowed->summed);
     check_same(p, s, &t);

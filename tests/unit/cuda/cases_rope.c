@@ -11,7 +11,7 @@ struct heads {
 static const struct heads shapes[] = {
     { 4, 2, 128, 128, 203, 203, true, false, false }, { 2, 1, 64, 64, 90, 45, false, false, false },
     { 16, 2, 256, 64, 40, 20, true, true, false },    { 3, 3, 96, 32, 33, 11, true, false, false },
-    { 4, 2, 16, 16, 24, 12, true, false, true },
+    { 4, 2, 16, 16, 24, 12, true, false, true },      { 4, 2, 16, 8, 24, 12, true, true, false },
 };
 
 /* Rows of q | (gates) | k | v; positions of the second shape's runs are far out. */
