@@ -65,6 +65,14 @@ static uint64_t attention_workspace_bytes(const struct backend *b, const struct 
     return whole / groups + 256;
 }
 
+/* Squares, keys and gates of a run's chunks; large enough to lie where the backend's own lies. */
+static uint64_t delta_workspace_bytes(const struct backend *b, const struct delta_rule *d,
+                                      bool backward)
+{
+    (void)b, (void)backward;
+    return (uint64_t)d->heads.value_heads << 22;
+}
+
 static int zero(struct backend *b, enum stream s, void *to, uint64_t bytes,
                 struct diag_list *reterr)
 {
@@ -127,6 +135,7 @@ static void pack(const struct plan *plan, int rank, struct arena_record *ret)
         .workspace_bytes = workspace_bytes,
         .set_workspace = set_workspace,
         .attention_workspace_bytes = attention_workspace_bytes,
+        .delta_workspace_bytes = delta_workspace_bytes,
         .zero = zero,
         .upload = upload,
         .draw_normal = draw_normal,

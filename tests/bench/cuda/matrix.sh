@@ -26,6 +26,7 @@ oss="$moe --set model.hidden=2880 --set model.heads=64 --set model.kv_heads=8 --
 oss="$oss --set model.moe.experts=32 --set model.top_k=4 --set model.moe.width=2880"
 vocab="--set model.vocab"
 hybrid="--model qwen3.5-35b-a3b $vocab=32768"
+few="$hybrid --set model.moe.experts=32"
 plain="--set moe=plain"
 chunks="--set moe=chunked --set moe_chunks"
 full="--set recompute=full --set keep_attention=0"
@@ -79,6 +80,20 @@ rows_of_one() {
     row hybrid1-8layers-bf16 $hybrid $layers=8 --seq 32K $full --set grad_dtype=bf16
     row hybrid1-1layer-64k-none $hybrid $layers=1 --seq 64K $none $plain
     row hybrid1-full-loss $hybrid $layers=4 --seq 16K $kept --set loss=full
+    row few1-64k-none $few $layers=2 --seq 64K $none $plain
+    row few1-128k-none $few $layers=1 --seq 128K $none $plain
+    row few1-64k-4layers $few $layers=4 --seq 64K $none $chunks=2
+    row few1-32k-micro4 $few $layers=4 --seq 32K --micro-batch 2 --global-batch 8 $none $plain
+    row few1-64k-natural $few $layers=3 --seq 64K $none $chunks=2 --routing natural
+    row few1-64k-hot $few $layers=3 --seq 64K $none $plain --routing 80:4
+    row few1-128k-half $few $layers=4 --seq 128K --set recompute_layers=2 $full $plain
+    row few1-128k $few $layers=4 --seq 128K $full $chunks=4
+    row few1-128k-attention $few $layers=4 --seq 128K $kept $plain
+    row few1-16k-8layers $few $layers=8 --seq 16K --micro-batch 4 $none $plain --set grad_dtype=bf16
+    row few1-64k-full-loss $few $layers=2 --seq 64K --set loss=full $none $plain
+    row few1-64k-batch2 $few $layers=2 --seq 64K --micro-batch 2 $full $chunks=2
+    row hybriddense1-32k-none --model qwen3.5-27b $vocab=32768 $layers=2 --seq 32K $none
+    row next1-64k-none --model qwen3-next-80b-a3b $vocab=32768 --set model.moe.experts=32 $layers=2 --seq 64K $none $plain
     row next1-16k --model qwen3-next-80b-a3b $vocab=32768 $layers=4 --seq 16K $full
     row hybriddense1-16k --model qwen3.5-27b $vocab=32768 $layers=4 --seq 16K $none
     row hybriddense1-64k --model qwen3.5-27b $vocab=32768 $layers=4 --seq 64K $full
