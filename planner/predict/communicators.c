@@ -133,13 +133,14 @@ static void collect(const struct budget_input *in, struct groups *ret)
     const int expert[MAX_AXES] = { l->etp, l->ep, l->e_fsdp, l->e_rep, l->pp };
     bool heads = p->context == CONTEXT_ULYSSES || p->context == CONTEXT_HIERARCHICAL ||
                  p->linear_context == LINEAR_CONTEXT_HEAD_SPLIT;
-    bool chain = p->context == CONTEXT_RING || p->linear_context == LINEAR_CONTEXT_STATE_PASS;
+    bool gathers = p->context == CONTEXT_ALLGATHER_KV ||
+                   p->linear_context == LINEAR_CONTEXT_STATE_PASS; /* of states and halos */
     ret->count = 0;
     use(ret, USE_WORLD, dense, D_TP | D_CP | D_FSDP | D_REP | D_PP, true, 0);
     use(ret, USE_SHARDS, dense, D_CP | D_FSDP, true, 0);
     use(ret, USE_D_REP, dense, D_REP, true, 0);
     use(ret, USE_TP, dense, D_TP, true, 0);
-    use(ret, USE_CP, dense, D_CP, p->context == CONTEXT_ALLGATHER_KV, heads ? -1 : chain ? 2 : 0);
+    use(ret, USE_CP, dense, D_CP, gathers, heads ? -1 : p->context == CONTEXT_RING ? 2 : 0);
     use(ret, USE_PP, dense, D_PP, false, l->pp > 2 ? 2 : 1);
     if (p->optimizer == OPTIMIZER_MUON)
         use(ret, USE_MUON, dense, D_TP | D_CP | D_FSDP, true, 0);

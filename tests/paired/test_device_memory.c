@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-enum { LEAST_ROWS = 53 };
+enum { LEAST_ROWS = 90 };
 
 static double bound_of(const struct compared_rank *rank, const struct rank_budget *budget)
 {

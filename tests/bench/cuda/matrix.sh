@@ -68,7 +68,6 @@ rows_of_one() {
     row dense1-64k $dense --seq 64K $full --set recompute_layers=14
     row dense1-4k-batch16 $dense --seq 4K --micro-batch 8 --global-batch 16 $none --set grad_dtype=bf16
     row hybrid1-32k $hybrid $layers=4 --seq 32K $full $plain
-    row hybrid1-16k-none $hybrid $layers=2 --seq 16K $none
     row hybrid1-64k-attention $hybrid $layers=4 --seq 64K $kept --set grad_dtype=bf16
     row hybrid1-4k-micro2 $hybrid $layers=4 --seq 4K --micro-batch 4 --global-batch 8 $none
     row hybrid1-128k $hybrid $layers=2 --seq 128K $full $chunks=4
