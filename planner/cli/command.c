@@ -62,6 +62,12 @@ const struct command commands[] = {
       "Holds rankfit against published figures and measurements: of one set (`rankfit list "
       "validation`), of a file of one's own, or of all sets. Exits 1 when a set does not hold.",
       command_validate },
+    { "export", "PLAN --to NAME", 1, 1,
+      "a plan as the launch file of another engine or a scheduler",
+      "Writes the options of Megatron-LM or torchtitan, an sbatch script or an mpirun line for a "
+      "plan file, to standard output or to -o FILE. Settings that the engine cannot express are "
+      "listed in comments, with the setting that it runs instead and the memory that this costs.",
+      command_export },
 };
 const size_t command_count = sizeof commands / sizeof *commands;
 

@@ -43,6 +43,7 @@ int command_rehearse(const struct options *options, struct diag_list *reterr);
 int command_search(const struct options *options, struct diag_list *reterr);
 int command_sweep(const struct options *options, struct diag_list *reterr);
 int command_grid(const struct options *options, struct diag_list *reterr);
+int command_export(const struct options *options, struct diag_list *reterr);
 int command_validate(const struct options *options, struct diag_list *reterr);
 
 #endif

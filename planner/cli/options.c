@@ -11,6 +11,9 @@
 
 static const char *const engine_names[] = { "rankfit", NULL };
 static const char *const backend_words[] = { "host", "cuda", NULL };
+/* Rows of launch_targets, whose test compares them. */
+static const char *const target_words[] = { "megatron", "torchtitan", "slurm", "mpirun", NULL };
+#define TARGET_WORDS "megatron, torchtitan, slurm or mpirun"
 static const char *const data_formats[] = { "bytes", "u32", NULL };
 
 /* Far beyond any sequence or batch in use, far below what could overflow. */
@@ -221,6 +224,13 @@ const struct option_info option_infos[OPTION_COUNT] = {
                        .type = OPTION_PATH,
                        .help = "read a file of one's own and tell what is doubtful in it "
                                "(list hardware)" },
+    [OPTION_TO] = { .name = "to",
+                    .value = "NAME",
+                    .commands = FOR_EXPORT,
+                    .type = OPTION_NAME,
+                    .in_recipe = true,
+                    .names = target_words,
+                    .help = "the engine or scheduler whose launch file is written: " TARGET_WORDS },
     [OPTION_TITLE] = { .name = "name",
                        .value = "NAME",
                        .commands = FOR_CALIBRATE,
@@ -289,7 +299,7 @@ const struct option_info option_infos[OPTION_COUNT] = {
     [OPTION_OUTPUT] = { .name = "output",
                         .value = "FILE",
                         .commands = FOR_PLAN | FOR_BUDGET | FOR_START | FOR_COMPARE | FOR_SEARCH |
-                                    FOR_CALIBRATE | FOR_VALIDATE,
+                                    FOR_CALIBRATE | FOR_VALIDATE | FOR_EXPORT,
                         .type = OPTION_PATH,
                         .in_recipe = true,
                         .letter = 'o',

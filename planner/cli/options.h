@@ -43,6 +43,7 @@ enum option_id {
     OPTION_MEMORY_LIMIT,
     OPTION_TRACE,
     OPTION_CHECK,
+    OPTION_TO,
     OPTION_TITLE, /* --name */
     OPTION_POINTS,
     OPTION_QUICK,
@@ -73,10 +74,11 @@ enum {
     FOR_SWEEP = 1 << 10,
     FOR_GRID = 1 << 11,
     FOR_VALIDATE = 1 << 12,
+    FOR_EXPORT = 1 << 13,
     FOR_LAYOUTS = FOR_SEARCH | FOR_SWEEP | FOR_GRID, /* what looks at many layouts */
     /* What asks about a model on machines. */
     FOR_QUESTION = FOR_PLAN | FOR_BUDGET | FOR_START | FOR_LAYOUTS,
-    FOR_ALL = (1 << 13) - 1,
+    FOR_ALL = (1 << 14) - 1,
 };
 
 /* What the text of a value must be. Paths: relative to the recipe that says them; OPTION_DATA_PATH

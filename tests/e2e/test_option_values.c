@@ -33,6 +33,7 @@ static const struct {
     { "sweep", "", true },
     { "grid", "", true },
     { "validate", "figures", false },
+    { "export", "$TMP/plan.json --to slurm", false },
 };
 enum { COMMANDS = sizeof usual / sizeof *usual };
 
@@ -138,7 +139,7 @@ static void right_questions_are_answered(void **state)
     for (int row = 0; row < COMMANDS; row++) {
         unsigned bit = command_bit(command_find(usual[row].command));
         bool starts = bit & (FOR_START | FOR_CALIBRATE);
-        if (bit & (FOR_COMPARE | FOR_VALIDATE | FOR_LAYOUTS))
+        if (bit & (FOR_COMPARE | FOR_VALIDATE | FOR_EXPORT | FOR_LAYOUTS))
             continue;
         run(row, OPTION_COUNT, NULL, &result);
         if (starts != (strstr(result.out, "started\n") != NULL))

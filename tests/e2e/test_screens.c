@@ -35,7 +35,7 @@ static const struct told screens[] = {
     { "COMMAND --help", 0,
       EACH("$RANKFIT $w --help | " ONE_LINE,
            "plan budget run compare explain list pair rehearse calibrate "
-           "search sweep grid validate") },
+           "search sweep grid validate export") },
     { "plan", 0, "$RANKFIT plan " MAIN "32" },
     { "plan of a dense model", 0,
       "$RANKFIT plan --model llama-3.1-70b --hardware h100-sxm --gpus 64 --seq 8K" },
@@ -66,6 +66,12 @@ static const struct told screens[] = {
     { "compare out of tolerance", 1,
       STORED "sed -i 's/\"device_bytes\": [0-9]*/\"device_bytes\": 1000/' $TMP/measurement.json && "
              "$RANKFIT compare $TMP/plan.json $TMP/measurement.json" },
+    { "export to every target", 0,
+      "$RANKFIT plan " SMALL " -o $TMP/p.yaml >/dev/null && cd $TMP && "
+      "for t in megatron torchtitan slurm mpirun; do $RANKFIT export p.yaml --to $t; done" },
+    { "export of stages and MLA", 0,
+      "$RANKFIT plan --model deepseek-v3 --hardware h100-sxm --gpus 512 --seq 4096 --pp 8 --ep 8 "
+      "--tp 1 -o $TMP/p.yaml >/dev/null 2>&1; $RANKFIT export $TMP/p.yaml --to megatron" },
     { "explain a model", 0, "$RANKFIT explain qwen3.5-35b-a3b" },
     { "explain a machine", 0, "$RANKFIT explain h100-sxm" },
     { "explain with a plan", 0,
