@@ -20,10 +20,9 @@ struct model_limit {
     bool (*present)(const struct model *model);
 };
 
+/* Limits of one backend, in addition to those of both. */
 struct backend_capability {
     bool built;
-    const struct key_capability *keys;
-    size_t key_count;
     const struct model_limit *limits;
     size_t limit_count;
 };
@@ -85,7 +84,7 @@ static bool has_wide_norms(const struct model *model)
 
 static bool has_other_biases(const struct model *model)
 {
-    return model->gqa.output_bias || model->moe.router_bias || model->moe.expert_bias;
+    return model->gqa.output_bias || model->moe.expert_bias;
 }
 
 static bool has_mlp_biases(const struct model *model)
@@ -93,9 +92,11 @@ static bool has_mlp_biases(const struct model *model)
     return model->mlp_bias;
 }
 
-static bool has_sigmoid_router(const struct model *model)
+static bool has_other_router(const struct model *model)
 {
-    return model->moe.experts > 0 && model->moe.sigmoid;
+    const struct moe *moe = &model->moe;
+    return moe->experts > 0 &&
+           (moe->sigmoid || moe->router_bias || moe->groups > 1 || moe->scaling > 0);
 }
 
 static bool has_ungated_mlp(const struct model *model)
@@ -114,7 +115,7 @@ static bool trains_more_than_text(const struct model *model)
            (model->vision.depth > 0 && (model->vision_trained || model->vision_frozen));
 }
 
-static const struct key_capability host_keys[] = {
+static const struct key_capability keys[] = {
     { "tp", { "1" } },
     { "pp", { "1" } },
     { "vpp", { "1" } },
@@ -157,21 +158,23 @@ static const struct model_limit limits[] = {
     { "layers that are attention or an MLP alone", has_half_layers },
     { "attention sinks", has_sinks },
     { "norms over all heads together", has_wide_norms },
-    { "biases of output, router or experts", has_other_biases },
+    { "biases of output or experts", has_other_biases },
     { "biases of dense MLPs", has_mlp_biases },
-    { "a sigmoid router", has_sigmoid_router },
     { "MLPs without a gate", has_ungated_mlp },
     { "experts at a latent width", has_expert_latent },
     { "experts stored as one tensor with its inputs first", model_experts_in_out },
     { "training of MTP or vision parts", trains_more_than_text },
 };
 
+/* The host alone runs these so far. */
+static const struct model_limit cuda_limits[] = {
+    { "a router with sigmoids, corrections, groups or a scale", has_other_router },
+};
+
 /* Both backends fill one table of operations, and the step is the same. */
 static const struct backend_capability backends[BACKEND_COUNT] = {
-    [BACKEND_HOST] = { true, host_keys, sizeof host_keys / sizeof *host_keys, limits,
-                       sizeof limits / sizeof *limits },
-    [BACKEND_CUDA] = { true, host_keys, sizeof host_keys / sizeof *host_keys, limits,
-                       sizeof limits / sizeof *limits },
+    [BACKEND_HOST] = { .built = true },
+    [BACKEND_CUDA] = { true, cuda_limits, sizeof cuda_limits / sizeof *cuda_limits },
 };
 
 static int check_key(enum backend backend, const struct key_capability *row,
@@ -194,6 +197,20 @@ static int check_key(enum backend backend, const struct key_capability *row,
     return diag_hint(reterr, "it runs %s=%s", row->key, runs);
 }
 
+static int check_limits(enum backend backend, const struct model *model,
+                        const struct model_limit *limits_of, size_t count, struct diag_list *reterr)
+{
+    int rc = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!limits_of[i].present(model))
+            continue;
+        diag_error(reterr, (struct pos){ 0 }, "the %s backend does not run %s, which %s has",
+                   backend_names[backend], limits_of[i].what, model->name);
+        rc = diag_hint(reterr, "`rankfit plan` and `rankfit budget` cover it");
+    }
+    return rc;
+}
+
 int capability_check(enum backend backend, const struct model *model, const struct choices *choices,
                      struct diag_list *reterr)
 {
@@ -205,18 +222,15 @@ int capability_check(enum backend backend, const struct model *model, const stru
                    backend_names[backend]);
         return diag_hint(reterr, "--backend host runs small models on local processes");
     }
-    for (size_t i = 0; i < runs->key_count; i++)
-        if (check_key(backend, &runs->keys[i], choices, reterr))
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (check_key(backend, &keys[i], choices, reterr))
             rc = -1;
     if (check_key(backend, &own_keys[backend], choices, reterr))
         rc = -1;
-    for (size_t i = 0; i < runs->limit_count; i++) {
-        if (!runs->limits[i].present(model))
-            continue;
-        diag_error(reterr, (struct pos){ 0 }, "the %s backend does not run %s, which %s has",
-                   backend_names[backend], runs->limits[i].what, model->name);
-        rc = diag_hint(reterr, "`rankfit plan` and `rankfit budget` cover it");
-    }
+    if (check_limits(backend, model, limits, sizeof limits / sizeof *limits, reterr))
+        rc = -1;
+    if (check_limits(backend, model, runs->limits, runs->limit_count, reterr))
+        rc = -1;
     return rc;
 }
 

@@ -135,6 +135,29 @@ static void check_linear(const struct model *m, struct pos at, struct diag_list 
                 reterr);
 }
 
+/* A token's experts come from group_limit groups of adjacent experts. */
+static void check_groups(const struct moe *moe, struct pos at, struct diag_list *reterr)
+{
+    if (moe->groups <= 1)
+        return;
+    if (moe->groups > ROUTER_MAX_GROUPS)
+        diag_error(reterr, at, "moe: %d groups of experts; at most %d are read", moe->groups,
+                   ROUTER_MAX_GROUPS);
+    if (moe->experts % moe->groups != 0) {
+        diag_error(reterr, at,
+                   "moe: experts %d do not divide into groups of equal size (groups %d)",
+                   moe->experts, moe->groups);
+        hint_multiples("experts", moe->experts, moe->groups, reterr);
+        return;
+    }
+    if (moe->group_limit < 1 || moe->group_limit > moe->groups)
+        diag_error(reterr, at, "moe: group_limit %d is not from 1 to groups %d", moe->group_limit,
+                   moe->groups);
+    else if (moe->top_k > moe->group_limit * (moe->experts / moe->groups))
+        diag_error(reterr, at, "moe: top_k %d is more than the %d experts of %d groups", moe->top_k,
+                   moe->group_limit * (moe->experts / moe->groups), moe->group_limit);
+}
+
 static void check_ffn(const struct model *m, struct pos at, struct diag_list *reterr)
 {
     const struct moe *moe = &m->moe;
@@ -160,6 +183,7 @@ static void check_ffn(const struct model *m, struct pos at, struct diag_list *re
     }
     if (moe->shared_gate && moe->shared_width == 0)
         diag_error(reterr, at, "moe: shared_gate without a shared expert (shared_width 0)");
+    check_groups(moe, at, reterr);
 }
 
 static void check_extras(const struct model *m, struct pos at, struct diag_list *reterr)

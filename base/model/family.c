@@ -167,13 +167,14 @@ const struct model_family model_families[] = {
       family_deepseek_read, "model.", false, &deepseek_names,
       "q_lora_rank 1536, kv_lora_rank 512, qk_nope_head_dim 128, qk_rope_head_dim 64, v_head_dim "
       "128, n_shared_experts 1, num_experts_per_tok 8, first_k_dense_replace 3, norm_topk_prob 1, "
-      "num_nextn_predict_layers 1" },
+      "n_group 8, topk_group 4, routed_scaling_factor 2.5, num_nextn_predict_layers 1" },
     { "DeepseekV32ForCausalLM", "deepseek_v32", NULL,
       "DeepSeek-V3.2: the same with sparse attention", family_deepseek_sparse_read, "model.", false,
       &deepseek_names,
       "q_lora_rank 1536, kv_lora_rank 512, qk_nope_head_dim 128, qk_rope_head_dim 64, v_head_dim "
       "128, n_shared_experts 1, num_experts_per_tok 8, first_k_dense_replace 3, norm_topk_prob 1, "
-      "index_n_heads 64, index_head_dim 128, index_topk 2048" },
+      "n_group 8, topk_group 4, routed_scaling_factor 2.5, index_n_heads 64, index_head_dim 128, "
+      "index_topk 2048" },
     { "DeepseekV4ForCausalLM", "deepseek_v4", NULL,
       "DeepSeek-V4: compressed attention, residual streams, experts (counted, not planned)",
       family_deepseek_v4_read, "model.", false, &deepseek_names,
@@ -185,13 +186,15 @@ const struct model_family model_families[] = {
       &moon_names,
       "q_lora_rank 1536, kv_lora_rank 512, qk_nope_head_dim 128, qk_rope_head_dim 64, v_head_dim "
       "128, n_shared_experts 1, num_experts_per_tok 8, first_k_dense_replace 3, norm_topk_prob 1, "
-      "num_nextn_predict_layers 1, tie_word_embeddings 1" },
+      "n_group 8, topk_group 4, routed_scaling_factor 2.5, num_nextn_predict_layers 1, "
+      "tie_word_embeddings 1" },
     { "Kimi_K25ForConditionalGeneration", "kimi_k25", "text_config",
       "Kimi-K2.5 as transformers names it", family_kimi_vl_read, "language_model.model.", false,
       &moon_names,
       "q_lora_rank 1536, kv_lora_rank 512, qk_nope_head_dim 128, qk_rope_head_dim 64, v_head_dim "
       "128, n_shared_experts 1, num_experts_per_tok 8, first_k_dense_replace 3, norm_topk_prob 1, "
-      "num_nextn_predict_layers 1, tie_word_embeddings 1, projection_hidden_size 1152" },
+      "n_group 8, topk_group 4, routed_scaling_factor 2.5, num_nextn_predict_layers 1, "
+      "tie_word_embeddings 1, projection_hidden_size 1152" },
     { "KimiLinearForCausalLM", "kimi_linear", NULL,
       "Kimi-Linear: Kimi delta attention and latent attention, experts (counted, not planned)",
       family_kimi_linear_read, "model.", false, &deepseek_names,
@@ -220,13 +223,14 @@ const struct model_family model_families[] = {
       "GLM-4.7-Flash: latent attention, dense layers first, experts", family_deepseek_read,
       "model.", false, &deepseek_names,
       "q_lora_rank 768, kv_lora_rank 512, qk_nope_head_dim 192, qk_rope_head_dim 64, v_head_dim "
-      "256, n_shared_experts 1, num_experts_per_tok 4, first_k_dense_replace 1, norm_topk_prob 1" },
+      "256, n_shared_experts 1, num_experts_per_tok 4, first_k_dense_replace 1, norm_topk_prob 1, "
+      "routed_scaling_factor 1.8" },
     { "GlmMoeDsaForCausalLM", "glm_moe_dsa", NULL,
       "GLM-5 to 5.2: latent and sparse attention, indexers of their own or shared, experts",
       family_deepseek_sparse_read, "model.", false, &deepseek_names,
       "q_lora_rank 2048, kv_lora_rank 512, qk_nope_head_dim 192, qk_rope_head_dim 64, v_head_dim "
       "256, n_shared_experts 1, num_experts_per_tok 8, first_k_dense_replace 3, norm_topk_prob 1, "
-      "index_n_heads 32, index_head_dim 128, index_topk 2048" },
+      "routed_scaling_factor 2.5, index_n_heads 32, index_head_dim 128, index_topk 2048" },
     { "GlmForCausalLM", "glm", NULL, "GLM-4 dense of 2024", family_glm_read, "model.", false, NULL,
       "num_key_value_heads 2, head_dim 128, attention_bias 1" },
     { "Glm4ForCausalLM", "glm4", NULL,

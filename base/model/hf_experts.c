@@ -99,8 +99,26 @@ void hf_sparse_layers_deepseek(struct hf *hf, const char *width)
         hf_need(hf, width, 1, &m->dense_width);
 }
 
+/* Groups that limit the choice and the scale of its weights; they cost nothing. One group, all
+ * groups and a scale of 1 are the same as none, and are read as none. */
+static void read_limits(struct hf *hf)
+{
+    struct moe *moe = &hf->model->moe;
+
+    hf_int(hf, "n_group", 0, &moe->groups);
+    if (hf_int(hf, "topk_group", 0, &moe->group_limit) == 0 && moe->groups > 1) {
+        moe->group_limit = moe->groups;
+        hf_taken(hf, "topk_group", "as n_group");
+    }
+    if (moe->groups <= 1 || moe->groups == moe->group_limit)
+        moe->groups = moe->group_limit = 0;
+    (void)hf_real(hf, "routed_scaling_factor", 0, 1e6, &moe->scaling);
+    if (moe->scaling == 1)
+        moe->scaling = 0;
+}
+
 /* num_experts, where a version of the library wrote it next to n_routed_experts, is a default of a
- * class and not the model's. Groups and the scale limit or weigh choices; they cost nothing. */
+ * class and not the model's. */
 void hf_experts_deepseek(struct hf *hf, const char *scoring)
 {
     static const struct hf_field fields[] = {
@@ -108,13 +126,12 @@ void hf_experts_deepseek(struct hf *hf, const char *scoring)
         { "num_experts_per_tok", offsetof(struct model, moe.top_k), 1, true },
         { "moe_intermediate_size", offsetof(struct model, moe.width), 1, true },
     };
-    static const char *const no_matter[] = { "num_experts", "n_group", "topk_group",
-                                             "routed_scaling_factor" };
     struct moe *moe = &hf->model->moe;
     const char *method = "noaux_tc";
     int shared = 0;
     hf_fields(hf, fields, sizeof fields / sizeof fields[0]);
-    hf_notes(hf, no_matter, sizeof no_matter / sizeof no_matter[0]);
+    hf_note(hf, "num_experts");
+    read_limits(hf);
     hf_int(hf, "n_shared_experts", 0, &shared);
     moe->shared_width = hf_times(shared, moe->width);
     hf_bool(hf, "norm_topk_prob", &moe->normalize_top_k);
@@ -129,5 +146,7 @@ void hf_experts_deepseek(struct hf *hf, const char *scoring)
     if (named && !moe->router_bias && strcmp(method, "greedy") != 0 &&
         strcmp(method, "group_limited_greedy") != 0)
         hf_expect_text(hf, "topk_method", "noaux_tc");
+    if (!moe->sigmoid && (!named || strcmp(method, "greedy") == 0))
+        moe->groups = moe->group_limit = 0;
     hf_sparse_layers_deepseek(hf, "intermediate_size");
 }

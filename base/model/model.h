@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MODEL_MAX_LAYERS = 512, MODEL_MAX_PARTS = 24 };
+enum { MODEL_MAX_LAYERS = 512, MODEL_MAX_PARTS = 24, ROUTER_MAX_GROUPS = 64 };
 
 /* What mixes tokens in a layer. */
 enum mixer {
@@ -80,6 +80,10 @@ struct moe {
     bool router_bias;          /* one number an expert: a bias, or a correction of the choice */
     bool expert_bias;
     bool sigmoid; /* experts are scored by a sigmoid, not by a softmax over all */
+    /* The choice is limited to the experts of group_limit of `groups` groups of adjacent experts; 0
+     * or 1 group: no limit. */
+    int groups, group_limit;
+    double scaling; /* factor of the weights of a token's experts; 0: none */
 };
 
 /* A vision tower. One merger joins merge x merge patches into the text model's width, `deepstack`

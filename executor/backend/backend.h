@@ -139,6 +139,15 @@ struct router {
     int32_t *choices; /* [rows, top_k]: out, or in when `given` */
     float *weights;   /* [rows, top_k] */
     bool given;       /* choices come from a profile or a replay */
+    /* Scores are sigmoids of the logits; else a softmax over all experts. probs hold the scores. */
+    bool sigmoid;
+    /* [experts], added to the scores where experts are chosen and nowhere else; NULL: nothing. */
+    const bf16 *correction;
+    /* With more than one group the experts of the group_limit best groups of adjacent experts can
+     * be chosen. A group is as good as its two best corrected scores together, without a correction
+     * as its best score. */
+    int groups, group_limit;
+    float scaling; /* of the weights; 0: 1 */
 };
 
 struct adamw {

@@ -24,6 +24,13 @@ struct row {
     const char *model, *options;
 };
 
+/* GLM-4.5 cut down: a dense layer first, sigmoids, corrections, biases, a shared expert. */
+#define GLM                                                                                        \
+    "glm-4.5", "--set model.layers=4 --set model.hidden=128 --set model.vocab=1024 "               \
+               "--set model.heads=4 --set model.kv_heads=2 --set model.head_dim=32 "               \
+               "--set model.dense_width=256 --set model.experts=8 --set model.top_k=3 "            \
+               "--set model.moe.width=64 --set model.moe.shared_width=64 "
+
 /* Worlds 1 to 8; state sharded, split and replicated; experts inside and across shard groups, in
  * one run and in chunks; sequences split; recompute none, some and full; every form of the loss;
  * balanced, natural and skewed routing. What a row leaves open is derived. */
@@ -121,6 +128,12 @@ static const struct row rows[] = {
     { "tiny-hybrid-moe",
       "--gpus 3 --seq 600 --set cp=3 --set ep=1 --set linear_context=state_pass --set "
       "recompute=full" },
+    { GLM "--gpus 1 --seq 1K --micro-batch 2 --set recompute=none --routing natural" },
+    { GLM "--gpus 2 --seq 1K --set cp=2 --set ep=2 --set recompute=full" },
+    { GLM "--gpus 4 --seq 512 --micro-batch 2 --set ep=4 --set recompute=full --set moe=chunked "
+          "--set moe_chunks=2 --routing natural" },
+    { GLM "--gpus 4 --seq 512 --global-batch 8 --set sharding=zero1 --set ep=2 --set "
+          "recompute=full --set recompute_layers=2 --set keep_attention=1" },
     { "qwen3-0.6b",
       "--set model.layers=1 --set model.vocab=2048 --gpus 2 --seq 256 --set recompute=full" },
 };

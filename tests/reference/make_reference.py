@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Produces the stored reference of tests/data/reference/ with transformers on PyTorch.
 
-Tiny models (Qwen3-MoE, Qwen3 dense; the delta-net hybrids Qwen3.5-MoE, Qwen3.5 dense, Qwen3-Next): random
-bf16 weights, token ids, and from an fp32 run on them the logits, the loss, the router's choices, every
+Tiny models (Qwen3-MoE, Qwen3 dense; the delta-net hybrids Qwen3.5-MoE, Qwen3.5 dense, Qwen3-Next; GLM-4.5):
+random bf16 weights, token ids, and from an fp32 run on them the logits, the loss, the router's choices, every
 gradient, and 20 losses of training. With each gradient and the logits comes the RMS error of PyTorch's own
 bf16 runs on the same weights (router choices of the fp32 run forced on them), which tests use as the
 yardstick for bf16 arithmetic.
@@ -28,7 +28,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import (
-    Qwen3_5ForCausalLM, Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3Config,
+    Glm4MoeConfig, Glm4MoeForCausalLM, Qwen3_5ForCausalLM, Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3Config,
     Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, Qwen3NextConfig, Qwen3NextForCausalLM)
 
 SEQUENCES, STEPS, YARDSTICK_BATCHES = 2, 20, 8
@@ -54,6 +54,17 @@ EXPERTS = dict(
     moe_intermediate_size=16, shared_expert_intermediate_size=24, num_experts=8, num_experts_per_tok=2,
     norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[])
 
+# Experts as DeepSeek-V3 chooses them: sigmoids, a correction of the choice, groups, a scale.
+GROUPED = dict(
+    moe_intermediate_size=16, n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1, n_group=4,
+    topk_group=2, routed_scaling_factor=1.5, norm_topk_prob=True, first_k_dense_replace=1,
+    num_nextn_predict_layers=0)
+GLM = dict(
+    vocab_size=128, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+    head_dim=16, max_position_embeddings=512, rms_norm_eps=1e-5, tie_word_embeddings=False,
+    attention_bias=True, use_qk_norm=True, hidden_act="silu", intermediate_size=48)
+EXTRA_KEYS = ["use_qk_norm", *GROUPED]
+
 
 def configurations():
     moe = Qwen3MoeConfig(
@@ -66,7 +77,9 @@ def configurations():
     hybrid_moe = Qwen3_5MoeTextConfig(**HYBRID, **routed, rope_parameters=mrope)
     hybrid_dense = Qwen3_5TextConfig(**HYBRID, intermediate_size=48, rope_parameters=mrope)
     following = Qwen3NextConfig(**HYBRID, **EXPERTS, intermediate_size=48, rope_parameters=HYBRID_ROPE)
+    glm = Glm4MoeConfig(**GLM, **GROUPED, rope_parameters=HYBRID_ROPE)
     return {
+        "glm4-moe": (glm, Glm4MoeForCausalLM, 40),
         "qwen3-moe": (moe, Qwen3MoeForCausalLM, 64),
         "qwen3-dense": (dense, Qwen3ForCausalLM, 64),
         "qwen3.5-moe": (hybrid_moe, Qwen3_5MoeForCausalLM, 80),
@@ -81,6 +94,9 @@ def plain_config(config):
     if "num_local_experts" in known:
         known.setdefault("num_experts", known["num_local_experts"])
     wanted = ["model_type", "rope_parameters", "torch_dtype", *COMMON, *HYBRID, "intermediate_size", *EXPERTS]
+    if "n_routed_experts" in known:
+        wanted = [key for key in wanted if key not in ("num_experts", "use_sliding_window")] + EXTRA_KEYS
+        known.setdefault("num_nextn_predict_layers", 0)
     out = {key: known[key] for key in wanted if key in known}
     return {"architectures": [config.architectures[0]], **out}
 
@@ -127,6 +143,14 @@ def randomise(model, seed):
             noise = torch.randn(weight.shape, generator=generator)
             value = value_of(name, noise, centred)
             weight.copy_(value.to(torch.bfloat16).float())
+        for name, bias in corrections(model):
+            noise = torch.randn(bias.shape, generator=generator)
+            bias.copy_((0.1 * noise).to(torch.bfloat16).float())
+
+
+def corrections(model):
+    """The corrections of the choice of experts: buffers, which no gradient reaches."""
+    return [(n, b) for n, b in model.named_buffers() if n.endswith("e_score_correction_bias")]
 
 
 class Routing:
@@ -135,18 +159,26 @@ class Routing:
     def __init__(self, model, forced=None):
         self.choices, self.forced = [], forced
         for module in model.modules():
-            if type(module).__name__.endswith("TopKRouter"):
+            if type(module).__name__.lower().endswith("topkrouter"):
                 module.register_forward_hook(self.hook)
+
+    @staticmethod
+    def weights(module, logits, choices):
+        sigmoid = hasattr(module, "e_score_correction_bias")
+        if sigmoid:
+            scores = logits.float().sigmoid()
+        else:
+            scores = torch.softmax(logits.float(), dim=-1) if logits.dim() else logits
+        chosen = scores.gather(-1, choices)
+        chosen = chosen / chosen.sum(dim=-1, keepdim=True)
+        return chosen * module.routed_scaling_factor if sigmoid else chosen
 
     def hook(self, module, _inputs, outputs):
         logits, _weights, choices = outputs
         if self.forced is not None:
             choices = self.forced[len(self.choices)]
         self.choices.append(choices.detach().clone())
-        probabilities = torch.softmax(logits.float(), dim=-1) if logits.dim() else logits
-        chosen = probabilities.gather(-1, choices)
-        chosen = chosen / chosen.sum(dim=-1, keepdim=True)
-        return logits, chosen.to(logits.dtype), choices
+        return logits, self.weights(module, logits, choices).to(logits.dtype), choices
 
 
 def loss_of(model, tokens):
@@ -164,6 +196,7 @@ def one_step(make, config, weights, tokens, dtype, forced, stacked):
     loss, logits = loss_of(model, tokens)
     loss.backward()
     gradients = {n: p.grad.float() for n, p in model.named_parameters()}
+    gradients |= {n: torch.zeros_like(b).float() for n, b in corrections(model)}
     return loss.item(), logits.detach().float(), per_expert(gradients, stacked), routing.choices
 
 
@@ -227,7 +260,7 @@ def produce(name, config, make, length, out):
               directory / "model.safetensors")
     expected = {f"gradient.{n}": g.contiguous() for n, g in gradients.items()}
     expected["logits"] = logits.contiguous()
-    for layer, value in enumerate(choices):
+    for layer, value in enumerate(choices, getattr(config, "first_k_dense_replace", 0)):
         expected[f"choices.{layer}"] = value.to(torch.int32).contiguous()
     save_file(expected, directory / "expected.safetensors")
     ids.to(torch.int32).numpy().astype("<u4").tofile(directory / "tokens.u32")

@@ -1,3 +1,5 @@
+#include "base/model/model.h"
+#include "executor/backend/host/bf16.h"
 #include "executor/backend/host/host.h"
 
 #include <math.h>
@@ -18,20 +20,95 @@ static void softmax_row(int experts, float *row)
         row[e] /= sum;
 }
 
-/* The top_k largest in falling order; of equals the lower index comes first. */
-static void choose_row(const float *probs, int experts, int top_k, int32_t *choices)
+static void sigmoid_row(int experts, float *row)
 {
-    int count = 0;
-    for (int e = 0; e < experts; e++) {
+    for (int e = 0; e < experts; e++)
+        row[e] = 1.0F / (1.0F + expf(-row[e]));
+}
+
+/* From d_scores in d_logits to d_logits: dl_e = p_e (dp_e - sum_j p_j dp_j). */
+static void softmax_row_backward(int experts, const float *probs, float *d_logits)
+{
+    float mean = 0;
+    for (int e = 0; e < experts; e++)
+        mean += probs[e] * d_logits[e];
+    for (int e = 0; e < experts; e++)
+        d_logits[e] = probs[e] * (d_logits[e] - mean);
+}
+
+static void sigmoid_row_backward(int experts, const float *probs, float *d_logits)
+{
+    for (int e = 0; e < experts; e++)
+        d_logits[e] *= probs[e] * (1.0F - probs[e]);
+}
+
+/* How logits become scores, in place, and gradients of scores those of logits. */
+static const struct scoring {
+    void (*forward)(int experts, float *row);
+    void (*backward)(int experts, const float *scores, float *d_row);
+} scorings[] = { { softmax_row, softmax_row_backward }, { sigmoid_row, sigmoid_row_backward } };
+
+/* The number by which expert e is chosen. */
+static float merit(const struct router *r, const float *probs, int e)
+{
+    return probs[e] + (r->correction ? bf16_to_float(r->correction[e]) : 0.0F);
+}
+
+static float group_merit(const struct router *r, const float *probs, int group)
+{
+    int size = r->experts / r->groups;
+    float best = -INFINITY, second = -INFINITY;
+    for (int e = group * size; e < (group + 1) * size; e++) {
+        float value = merit(r, probs, e);
+        if (value > best) {
+            second = best;
+            best = value;
+        } else if (value > second) {
+            second = value;
+        }
+    }
+    return r->correction && size > 1 ? best + second : best;
+}
+
+/* One bit a group whose experts can be chosen; of equals the lower index comes first. */
+static uint64_t open_groups(const struct router *r, const float *probs)
+{
+    uint64_t ret = 0;
+    if (r->groups <= 1)
+        return 1;
+    for (int chosen = 0; chosen < r->group_limit; chosen++) {
+        int best = -1;
+        float most = 0;
+        for (int group = 0; group < r->groups; group++) {
+            float value = ret >> group & 1 ? -INFINITY : group_merit(r, probs, group);
+            if (!(ret >> group & 1) && (best < 0 || value > most)) {
+                best = group;
+                most = value;
+            }
+        }
+        ret |= UINT64_C(1) << best;
+    }
+    return ret;
+}
+
+/* The top_k of most merit in falling order; of equals the lower index comes first. */
+static void choose_row(const struct router *r, const float *probs, int32_t *choices)
+{
+    uint64_t open = open_groups(r, probs);
+    int count = 0, size = r->groups > 1 ? r->experts / r->groups : r->experts;
+    for (int e = 0; e < r->experts; e++) {
+        float value = merit(r, probs, e);
         int at = count;
-        while (at > 0 && probs[e] > probs[choices[at - 1]])
-            at--;
-        if (at == top_k)
+        if (!(open >> (e / size) & 1))
             continue;
-        int moved = (count < top_k ? count : top_k - 1) - at;
+        while (at > 0 && value > merit(r, probs, choices[at - 1]))
+            at--;
+        if (at == r->top_k)
+            continue;
+        int moved = (count < r->top_k ? count : r->top_k - 1) - at;
         memmove(choices + at + 1, choices + at, (size_t)moved * sizeof *choices);
         choices[at] = e;
-        count += count < top_k;
+        count += count < r->top_k;
     }
 }
 
@@ -53,45 +130,61 @@ static int check_choices(int64_t count, const int32_t *choices, int experts,
     return 0;
 }
 
+static int check_groups(const struct router *r, struct diag_list *reterr)
+{
+    if (r->groups <= 1)
+        return 0;
+    bool fits = r->groups <= ROUTER_MAX_GROUPS && r->experts % r->groups == 0 &&
+                r->group_limit >= 1 && r->group_limit <= r->groups &&
+                r->top_k <= r->group_limit * (r->experts / r->groups);
+    if (fits)
+        return 0;
+    return diag_error(reterr, nowhere, "router: top %d of %d experts in %d of %d groups", r->top_k,
+                      r->experts, r->group_limit, r->groups);
+}
+
+static float scale_of(const struct router *r)
+{
+    return r->scaling > 0 ? r->scaling : 1.0F;
+}
+
 int host_router(struct backend *b, enum stream s, const struct router *r, struct diag_list *reterr)
 {
     (void)b, (void)s;
     if (r->top_k < 1 || r->top_k > r->experts)
         return diag_error(reterr, nowhere, "router: top %d of %d experts", r->top_k, r->experts);
+    if (check_groups(r, reterr))
+        return -1;
     if (r->given && check_choices(r->rows * r->top_k, r->choices, r->experts, reterr))
         return -1;
     for (int64_t row = 0; row < r->rows; row++) {
         float *probs = r->probs + row * r->experts;
         int32_t *choices = r->choices + row * r->top_k;
-        softmax_row(r->experts, probs);
+        scorings[r->sigmoid].forward(r->experts, probs);
         if (!r->given)
-            choose_row(probs, r->experts, r->top_k, choices);
+            choose_row(r, probs, choices);
         float sum = r->normalize_top_k ? chosen_sum(probs, choices, r->top_k) : 1.0F;
         for (int j = 0; j < r->top_k; j++)
-            r->weights[row * r->top_k + j] = probs[choices[j]] / sum;
+            r->weights[row * r->top_k + j] = scale_of(r) * probs[choices[j]] / sum;
     }
     return 0;
 }
 
-/* With w_j = p_j / S: dp_j = (dw_j - sum_i dw_i w_i) / S; not normalized, dp_j = dw_j. Then through
- * the softmax: dl_e = p_e (dp_e - sum_j p_j dp_j). */
+/* With w_j = c p_j / S: dp_j = (c dw_j - sum_i dw_i w_i) / S; not normalized, dp_j = c dw_j. Then
+ * through the scores. */
 static void router_row_backward(const struct router *r, const float *probs, const int32_t *choices,
                                 const float *weights, const float *d_weights, float *d_logits)
 {
-    float sum = 1.0F, shared = 0, mean = 0;
+    float sum = 1.0F, shared = 0;
     if (r->normalize_top_k) {
         sum = chosen_sum(probs, choices, r->top_k);
         for (int j = 0; j < r->top_k; j++)
             shared += d_weights[j] * weights[j];
     }
     memset(d_logits, 0, (size_t)r->experts * sizeof *d_logits);
-    for (int j = 0; j < r->top_k; j++) {
-        float d_prob = (d_weights[j] - shared) / sum;
-        mean += probs[choices[j]] * d_prob;
-        d_logits[choices[j]] += d_prob;
-    }
-    for (int e = 0; e < r->experts; e++)
-        d_logits[e] = probs[e] * (d_logits[e] - mean);
+    for (int j = 0; j < r->top_k; j++)
+        d_logits[choices[j]] += (scale_of(r) * d_weights[j] - shared) / sum;
+    scorings[r->sigmoid].backward(r->experts, probs, d_logits);
 }
 
 int host_router_backward(struct backend *b, enum stream s, const struct router *r,

@@ -170,7 +170,7 @@ static void late_weights(const struct backward *b, int index)
 }
 
 /* b11 of one chunk: the rows' gradients added into d_normed; those of the weights through the
- * softmax. */
+ * scores. */
 static void un_permute(struct backward *b, const struct moe_chunk *c, const struct buffer *rows,
                        const struct buffer *values)
 {
@@ -179,10 +179,7 @@ static void un_permute(struct backward *b, const struct moe_chunk *c, const stru
     const struct moe_shape shape = moe_shape(b->call);
     uint64_t first = (uint64_t)c->first, choice = first * (uint64_t)shape.top_k;
     uint64_t expert = first * (uint64_t)shape.experts;
-    struct router r = { .rows = c->tokens,
-                        .experts = shape.experts,
-                        .top_k = shape.top_k,
-                        .normalize_top_k = w->plan->model.moe.normalize_top_k };
+    struct router r = moe_router(b->call, c->tokens);
 
     if (s->count == 1)
         take_gradients(b);

@@ -20,14 +20,11 @@ static void route(const struct moe_call *call, const struct buffer *normed)
     s->slots = work_take_tensor(w, owner, shape.tokens, shape.top_k, sizeof(int32_t));
     linear_forward(w, &l, normed->data, state_weight(call->state, shape.unit, ROLE_ROUTER),
                    s->probs.data, false);
-    const struct router r = { .rows = shape.tokens,
-                              .experts = shape.experts,
-                              .top_k = shape.top_k,
-                              .normalize_top_k = w->plan->model.moe.normalize_top_k,
-                              .given = moe_give_choices(call),
-                              .probs = s->probs.data,
-                              .choices = s->choices.data,
-                              .weights = s->weights.data };
+    struct router r = moe_router(call, shape.tokens);
+    r.given = moe_give_choices(call);
+    r.probs = s->probs.data;
+    r.choices = s->choices.data;
+    r.weights = s->weights.data;
     WORK_OP(w, router, &r);
     work_give_unless_kept(w, call->keep, &s->probs);
     moe_plan_exchange(call);

@@ -98,6 +98,8 @@ struct moe_shape {
     int unit;
 };
 struct moe_shape moe_shape(const struct moe_call *call);
+/* The layer's router over `rows` tokens, without its tensors. */
+struct router moe_router(const struct moe_call *call, int64_t rows);
 struct expert_linear moe_gate_up(const struct moe_call *call, const struct moe_chunk *chunk);
 struct expert_linear moe_down(const struct moe_call *call, const struct moe_chunk *chunk);
 /* A tensor of rows that a chunk receives. */

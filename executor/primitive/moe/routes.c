@@ -88,6 +88,21 @@ struct moe_shape moe_shape(const struct moe_call *call)
                                .unit = state_layer_unit(call->layer) };
 }
 
+struct router moe_router(const struct moe_call *call, int64_t rows)
+{
+    const struct moe *moe = &call->state->work->plan->model.moe;
+    const struct moe_shape shape = moe_shape(call);
+    return (struct router){ .rows = rows,
+                            .experts = shape.experts,
+                            .top_k = shape.top_k,
+                            .normalize_top_k = moe->normalize_top_k,
+                            .sigmoid = moe->sigmoid,
+                            .correction = state_weight(call->state, shape.unit, ROLE_CORRECTION),
+                            .groups = moe->groups,
+                            .group_limit = moe->group_limit,
+                            .scaling = (float)moe->scaling };
+}
+
 static int no_memory(struct work *w)
 {
     w->failed = true;

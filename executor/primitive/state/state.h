@@ -60,6 +60,7 @@ enum role {
     ROLE_DELTA_NORM,
     ROLE_DELTA_LOG, /* of the decay's rate */
     ROLE_DELTA_STEP,
+    ROLE_CORRECTION, /* of the experts' scores where they are chosen; no gradient reaches it */
     ROLE_COUNT
 };
 
@@ -90,7 +91,7 @@ struct state_part {
     void *used_gradients;
 };
 
-enum { UNIT_MAX_TENSORS = 20 };
+enum { UNIT_MAX_TENSORS = 28 };
 
 struct state_unit {
     int tensor_count;

@@ -24,11 +24,18 @@ enum {
 };
 
 struct router_problem {
-    bool normalize;
+    bool normalize, sigmoid;
+    double scaling;
     double *logits, *weight;
     const int32_t *choices;
     double weights[CHOSEN];
 };
+
+/* Of a sigmoid the score itself, of a softmax its numerator. */
+static double score(const struct router_problem *p, int64_t at)
+{
+    return p->sigmoid ? 1 / (1 + exp(-p->logits[at])) : exp(p->logits[at]);
+}
 
 static double define_weights(const void *context)
 {
@@ -37,20 +44,20 @@ static double define_weights(const void *context)
     for (int64_t r = 0; r < ROWS; r++) {
         double all = 0, chosen = 0;
         for (int64_t e = 0; e < EXPERTS; e++)
-            all += exp(p->logits[r * EXPERTS + e]);
+            all += score(p, r * EXPERTS + e);
         for (int64_t j = 0; j < TOP; j++)
-            chosen += exp(p->logits[r * EXPERTS + p->choices[r * TOP + j]]);
+            chosen += score(p, r * EXPERTS + p->choices[r * TOP + j]);
         for (int64_t j = 0; j < TOP; j++) {
             int64_t at = r * TOP + j;
-            p->weights[at] =
-                exp(p->logits[r * EXPERTS + p->choices[at]]) / (p->normalize ? chosen : all);
+            double divisor = p->normalize ? chosen : p->sigmoid ? 1 : all;
+            p->weights[at] = p->scaling * score(p, r * EXPERTS + p->choices[at]) / divisor;
             scalar += p->weight[at] * p->weights[at];
         }
     }
     return scalar;
 }
 
-static void check_router(struct host_fixture *f, bool normalize, bool given)
+static void check_router(struct host_fixture *f, bool normalize, bool given, bool sigmoid)
 {
     uint64_t seed = 31;
     float *probs = random_floats(&seed, PROBS, 1), weights[CHOSEN];
@@ -58,10 +65,13 @@ static void check_router(struct host_fixture *f, bool normalize, bool given)
     int32_t choices[CHOSEN];
     for (int64_t i = 0; i < CHOSEN; i++)
         choices[i] = (int32_t)((i / TOP + i % TOP * 3) % EXPERTS);
-    struct router_problem p = { .normalize = normalize, .choices = choices };
+    struct router_problem p = {
+        .normalize = normalize, .sigmoid = sigmoid, .scaling = sigmoid ? 2.5 : 1, .choices = choices
+    };
     p.logits = doubles_of_floats(probs, PROBS);
     p.weight = doubles_of_floats(d_weights, CHOSEN);
-    struct router r = { ROWS, EXPERTS, TOP, normalize, probs, choices, weights, given };
+    struct router r = { ROWS, EXPERTS, TOP, normalize, probs, choices, weights, given, sigmoid };
+    r.scaling = sigmoid ? 2.5F : 0;
     assert_int_equal(f->ops->router(f->backend, STREAM_COMPUTE, &r, &f->diags), 0);
     for (int64_t i = 0; i < CHOSEN && given; i++)
         assert_int_equal(choices[i], (i / TOP + i % TOP * 3) % EXPERTS);
@@ -89,8 +99,38 @@ static void check_router(struct host_fixture *f, bool normalize, bool given)
 
 static void test_router(void **state)
 {
-    for (int bits = 0; bits < 4; bits++)
-        check_router(*state, bits & 1, bits & 2);
+    for (int bits = 0; bits < 8; bits++)
+        check_router(*state, bits & 1, bits & 2, bits & 4);
+}
+
+/* Three of 8 experts in 4 groups of two, by hand: with corrections group 3 (0.6 + 0.5) and group 0
+ * (0.9 + 0.1) are the best two by the sum of both; without, groups 0 and 1 by their best alone. */
+static void test_groups_limit_the_choice(void **state)
+{
+    struct host_fixture *f = *state;
+    const float scores[8] = { 0.9F, 0.1F, 0.7F, 0.2F, 0.3F, 0.4F, 0.1F, 0.5F };
+    bf16 correction[8] = { 0, 0, 0, 0, 0, 0, 0x3f00, 0 }; /* 0.5 */
+    float probs[8], weights[3];
+    int32_t choices[3];
+    struct router r = { 1, 8, 3, true, probs, choices, weights, false };
+    const int32_t corrected[3] = { 0, 6, 7 }, plain[3] = { 0, 2, 3 };
+
+    r.sigmoid = true, r.groups = 4, r.group_limit = 2, r.scaling = 3;
+    for (int with = 0; with < 2; with++) {
+        for (int e = 0; e < 8; e++)
+            probs[e] = logf(scores[e] / (1 - scores[e]));
+        r.correction = with ? correction : NULL;
+        const int32_t *want = with ? corrected : plain;
+        assert_int_equal(f->ops->router(f->backend, STREAM_COMPUTE, &r, &f->diags), 0);
+        assert_memory_equal(choices, want, sizeof plain);
+        float sum = scores[want[0]] + scores[want[1]] + scores[want[2]];
+        for (int j = 0; j < 3; j++)
+            assert_true(fabsf(weights[j] - 3 * scores[want[j]] / sum) < 1e-5F);
+    }
+    r.groups = 3;
+    struct diag_list diags = { 0 };
+    assert_int_equal(f->ops->router(f->backend, STREAM_COMPUTE, &r, &diags), -1);
+    assert_int_equal(diags.errors, 1);
 }
 
 static void test_ties_go_to_the_lower_index(void **state)
@@ -225,6 +265,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_router),
+        cmocka_unit_test(test_groups_limit_the_choice),
         cmocka_unit_test(test_ties_go_to_the_lower_index),
         cmocka_unit_test(test_bad_choices),
         cmocka_unit_test(test_sort_choices),
