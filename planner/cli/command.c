@@ -68,6 +68,13 @@ const struct command commands[] = {
       "plan file, to standard output or to -o FILE. Settings that the engine cannot express are "
       "listed in comments, with the setting that it runs instead and the memory that this costs.",
       command_export },
+    { "check", "FILE|-- LINE", 0, 1, "does the launch file or command line that I have fit",
+      "Reads a shell script, command line, TOML or YAML file of another engine, or a scheduler's "
+      "script of rankfit, and judges exactly that layout: degrees that are not given are 1. "
+      "Standard "
+      "input is -. Options given to rankfit win over those of the launch. Exits 1 when the launch "
+      "is illegal or does not fit, 2 when it cannot be read.",
+      command_check, true },
 };
 const size_t command_count = sizeof commands / sizeof *commands;
 

@@ -22,6 +22,7 @@ struct command {
     const char *about;   /* the paragraph of `rankfit NAME --help` */
     /* Writes the result to stdout; diagnostics, warnings too, go to reterr. Returns EXIT_.... */
     int (*run)(const struct options *options, struct diag_list *reterr);
+    bool takes_line; /* words behind `--` are the command line of another program */
 };
 extern const struct command commands[];
 extern const size_t command_count;
@@ -43,6 +44,7 @@ int command_rehearse(const struct options *options, struct diag_list *reterr);
 int command_search(const struct options *options, struct diag_list *reterr);
 int command_sweep(const struct options *options, struct diag_list *reterr);
 int command_grid(const struct options *options, struct diag_list *reterr);
+int command_check(const struct options *options, struct diag_list *reterr);
 int command_export(const struct options *options, struct diag_list *reterr);
 int command_validate(const struct options *options, struct diag_list *reterr);
 

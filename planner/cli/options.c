@@ -90,8 +90,9 @@ const struct option_info option_infos[OPTION_COUNT] = {
                          .commands = FOR_QUESTION,
                          .type = OPTION_PROFILE,
                          .in_recipe = true,
-                         .help = "what experts receive: balanced (the default), natural, P:h such "
-                                 "as 80:4, zipf:A" },
+                         .help =
+                             "rows that experts receive: balanced (the default), natural, P:h such "
+                             "as 80:4, zipf:A" },
     [OPTION_HEADROOM] = { .name = "headroom",
                           .value = "SIZE|%",
                           .commands = FOR_QUESTION,
@@ -299,7 +300,7 @@ const struct option_info option_infos[OPTION_COUNT] = {
     [OPTION_OUTPUT] = { .name = "output",
                         .value = "FILE",
                         .commands = FOR_PLAN | FOR_BUDGET | FOR_START | FOR_COMPARE | FOR_SEARCH |
-                                    FOR_CALIBRATE | FOR_VALIDATE | FOR_EXPORT,
+                                    FOR_CALIBRATE | FOR_VALIDATE | FOR_EXPORT | FOR_CHECK,
                         .type = OPTION_PATH,
                         .in_recipe = true,
                         .letter = 'o',
@@ -474,10 +475,23 @@ static int check_arguments(const struct command *command, const struct options *
     return diag_hint(reterr, "rankfit %s %s", command->name, command->arguments);
 }
 
+/* Keeps the words behind `--` as they are, and returns how many there are before it. */
+static int take_line(const struct command *command, int argc, char **argv, struct options *ret)
+{
+    for (int i = 1; command->takes_line && i < argc; i++)
+        if (strcmp(argv[i], "--") == 0) {
+            ret->line = (const char *const *)(argv + i + 1);
+            ret->line_count = argc - i - 1;
+            return i;
+        }
+    return argc;
+}
+
 int options_parse(const struct command *command, int argc, char **argv, struct options *ret,
                   struct diag_list *reterr)
 {
     *ret = (struct options){ 0 };
+    argc = take_line(command, argc, argv, ret);
     if (options_check_words(command, argc - 1, argv + 1, reterr) != 0)
         return -1;
     struct argp_option rows[ARGP_ROWS];

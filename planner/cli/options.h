@@ -75,10 +75,11 @@ enum {
     FOR_GRID = 1 << 11,
     FOR_VALIDATE = 1 << 12,
     FOR_EXPORT = 1 << 13,
+    FOR_CHECK = 1 << 14,
     FOR_LAYOUTS = FOR_SEARCH | FOR_SWEEP | FOR_GRID, /* what looks at many layouts */
     /* What asks about a model on machines. */
-    FOR_QUESTION = FOR_PLAN | FOR_BUDGET | FOR_START | FOR_LAYOUTS,
-    FOR_ALL = (1 << 14) - 1,
+    FOR_QUESTION = FOR_PLAN | FOR_BUDGET | FOR_START | FOR_LAYOUTS | FOR_CHECK,
+    FOR_ALL = (1 << 15) - 1,
 };
 
 /* What the text of a value must be. Paths: relative to the recipe that says them; OPTION_DATA_PATH
@@ -119,6 +120,8 @@ struct set_entry {
 };
 enum { OPTIONS_MAX_SET = 128, OPTIONS_MAX_ARGUMENTS = 4, OPTION_ITEMS_MAX = 256 };
 
+struct model;
+
 struct options {
     const char *value[OPTION_COUNT]; /* NULL: not given; "" for a flag */
     struct pos at[OPTION_COUNT];
@@ -129,6 +132,10 @@ struct options {
     struct pool pool;
     struct tree recipe;
     bool recipe_failed; /* what it would have said is not known */
+    /* Words behind `--`, of commands that take a line; they are not parsed. */
+    int line_count;
+    const char *const *line;
+    const struct model *model; /* in the place of --model; NULL: none */
 };
 
 struct command;

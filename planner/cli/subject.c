@@ -18,7 +18,8 @@ static void check_required(const struct options *options, struct diag_list *rete
 {
     for (size_t i = 0; i < sizeof required_options / sizeof *required_options; i++) {
         const struct option_info *info = &option_infos[required_options[i]];
-        if (options_has(options, required_options[i]))
+        if (options_has(options, required_options[i]) ||
+            (required_options[i] == OPTION_MODEL && options->model))
             continue;
         diag_error(reterr, (struct pos){ 0 }, "--%s is missing", info->name);
         diag_hint(reterr, "--%s %s, or the key %s of a recipe", info->name, info->value,
@@ -281,7 +282,9 @@ static void read_workload(const struct options *options, struct subject *subject
 
 static void read_facts(const struct options *options, struct plan *plan, struct diag_list *reterr)
 {
-    if (options_has(options, OPTION_MODEL))
+    if (options->model)
+        plan->model = *options->model;
+    else if (options_has(options, OPTION_MODEL))
         (void)model_load(options->value[OPTION_MODEL], &plan->model, reterr);
     if (options_has(options, OPTION_HARDWARE))
         (void)hardware_load(options->value[OPTION_HARDWARE], &plan->hardware, reterr);
@@ -302,7 +305,8 @@ static int read_question(const struct options *options, struct subject *subject,
     int engine = option_row(options, OPTION_ENGINE, 0);
     (void)text_copy(plan->engine, sizeof plan->engine, option_infos[OPTION_ENGINE].names[engine]);
     read_facts(options, plan, reterr);
-    bool have_facts = reterr->errors == before && options_has(options, OPTION_MODEL) &&
+    bool have_facts = reterr->errors == before &&
+                      (options->model || options_has(options, OPTION_MODEL)) &&
                       options_has(options, OPTION_HARDWARE);
     read_workload(options, subject);
     apply_set(options, subject, have_facts, reterr);

@@ -67,7 +67,8 @@ static int fix_width(const struct launch_settings *settings, const char *key, co
     const struct launch_setting *setting = setting_of(settings, copies);
     int gpus = launch_number(settings, "gpus", 1), n = launch_number(settings, copies, 1);
     char text[32];
-    if (n <= 1 || model_ranks < 1 || gpus % model_ranks != 0 || gpus / model_ranks % n != 0)
+    if (choice_is_fixed(ret, key) || n <= 1 || model_ranks < 1 || gpus % model_ranks != 0 ||
+        gpus / model_ranks % n != 0)
         return 0;
     (void)snprintf(text, sizeof text, "%d", gpus / model_ranks / n);
     return choice_set(ret, key, text, setting->at, reterr);
@@ -95,7 +96,8 @@ int launch_fix(const struct launch_settings *settings, const struct model *model
     for (size_t i = 0; i < settings->count; i++) {
         const struct launch_setting *setting = &settings->items[i];
         if (choice_key_find(setting->key) < 0 || strcmp(setting->key, "fsdp") == 0 ||
-            !launch_applies(settings, setting->key) || !model_uses(model, setting->key))
+            choice_is_fixed(ret, setting->key) || !launch_applies(settings, setting->key) ||
+            !model_uses(model, setting->key))
             continue;
         (void)choice_set(ret, setting->key, setting->value, setting->at, reterr);
     }

@@ -222,6 +222,26 @@ static const struct told bad_inputs[] = {
     { "export_without_target", 2, WITH_PLAN "\"$RANKFIT\" export $TMP/plan.yaml" },
     { "export_to_unknown", 2, WITH_PLAN "\"$RANKFIT\" export $TMP/plan.yaml --to megatorn" },
     { "export_of_no_plan", 2, "\"$RANKFIT\" export measurement.json --to slurm" },
+    { "check_of_nothing", 2, "\"$RANKFIT\" check" },
+    { "check_of_both", 2, "\"$RANKFIT\" check launch.sh -- torchrun x" },
+    { "check_of_missing_file", 2, "\"$RANKFIT\" check nosuch.sh --hardware h100-sxm" },
+    { "check_of_no_launch", 2, "\"$RANKFIT\" check measurement.json --hardware h100-sxm" },
+    { "check_of_open_quote", 2,
+      "printf 'torchrun \"x' >$TMP/s.sh; cd $TMP; \"$RANKFIT\" check s.sh" },
+    { "check_of_broken_toml", 2,
+      "printf '[parallelism\\n' >$TMP/s.toml; cd $TMP; \"$RANKFIT\" check s.toml" },
+    { "check_of_no_number", 2,
+      "\"$RANKFIT\" check --hardware h100-sxm --model qwen3-0.6b --gpus 8 -- pretrain_gpt.py "
+      "--seq-length 4096 --tensor-model-parallel-size '$TP' --micro-batch-size one" },
+    { "check_without_vocabulary", 2,
+      "\"$RANKFIT\" check --hardware h100-sxm --gpus 8 -- pretrain_gpt.py --seq-length 4096 "
+      "--num-layers 4 --hidden-size 64 --num-attention-heads 4" },
+    { "check_of_bad_architecture", 2,
+      "\"$RANKFIT\" check --hardware h100-sxm --gpus 8 -- pretrain_gpt.py --seq-length 4096 "
+      "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --vocab-size 256 --num-experts 4 "
+      "--moe-layer-freq '[0]*3'" },
+    { "check_without_gpus", 2,
+      "\"$RANKFIT\" check --model qwen3-0.6b -- pretrain_gpt.py --tensor-model-parallel-size 2" },
     { "output_without_directory", 3, "\"$RANKFIT\" plan " DENSE " -o $TMP/nowhere/plan.yaml" },
     { "output_is_directory", 3, "\"$RANKFIT\" plan " DENSE " -o $TMP" },
     { "output_is_device", 3, "\"$RANKFIT\" plan " DENSE " -o /dev/full" },

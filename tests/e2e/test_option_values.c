@@ -34,6 +34,7 @@ static const struct {
     { "grid", "", true },
     { "validate", "figures", false },
     { "export", "$TMP/plan.json --to slurm", false },
+    { "check", "launch.sh --hardware host", false },
 };
 enum { COMMANDS = sizeof usual / sizeof *usual };
 
@@ -139,7 +140,7 @@ static void right_questions_are_answered(void **state)
     for (int row = 0; row < COMMANDS; row++) {
         unsigned bit = command_bit(command_find(usual[row].command));
         bool starts = bit & (FOR_START | FOR_CALIBRATE);
-        if (bit & (FOR_COMPARE | FOR_VALIDATE | FOR_EXPORT | FOR_LAYOUTS))
+        if (bit & (FOR_COMPARE | FOR_VALIDATE | FOR_EXPORT | FOR_CHECK | FOR_LAYOUTS))
             continue;
         run(row, OPTION_COUNT, NULL, &result);
         if (starts != (strstr(result.out, "started\n") != NULL))

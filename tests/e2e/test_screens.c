@@ -35,7 +35,7 @@ static const struct told screens[] = {
     { "COMMAND --help", 0,
       EACH("$RANKFIT $w --help | " ONE_LINE,
            "plan budget run compare explain list pair rehearse calibrate "
-           "search sweep grid validate export") },
+           "search sweep grid validate export check") },
     { "plan", 0, "$RANKFIT plan " MAIN "32" },
     { "plan of a dense model", 0,
       "$RANKFIT plan --model llama-3.1-70b --hardware h100-sxm --gpus 64 --seq 8K" },
@@ -72,6 +72,21 @@ static const struct told screens[] = {
     { "export of stages and MLA", 0,
       "$RANKFIT plan --model deepseek-v3 --hardware h100-sxm --gpus 512 --seq 4096 --pp 8 --ep 8 "
       "--tp 1 -o $TMP/p.yaml >/dev/null 2>&1; $RANKFIT export $TMP/p.yaml --to megatron" },
+    { "check a launch that fits", 0, "$RANKFIT check launch.sh --hardware h100-sxm" },
+    { "check a launch that does not fit", 1,
+      "$RANKFIT check launch.sh --hardware h100-sxm --seq 128K --gpus 8" },
+    { "check an illegal launch", 1,
+      "$RANKFIT check --hardware h100-sxm --model qwen3-30b-a3b -- torchrun --nproc_per_node 8 "
+      "pretrain_gpt.py --num-experts 128 --tensor-model-parallel-size 3 --seq-length 8192 "
+      "--pipeline-model-parallel-size 5 --recompute-granularity full --micro-batch-size 1 "
+      "--use-distributed-optimizer --optimizer-cpu-offload --fp8-format hybrid --frobnicate 3" },
+    { "check a torchtitan file", 0, "$RANKFIT check launch.toml --hardware h200" },
+    { "check a script of our own", 0,
+      "$RANKFIT plan " SMALL " -o $TMP/p.yaml >/dev/null && cd $TMP && "
+      "$RANKFIT export p.yaml --to slurm -o s.sh && $RANKFIT check s.sh" },
+    { "check a script of another world", 1,
+      "$RANKFIT plan " SMALL " -o $TMP/p.yaml >/dev/null && cd $TMP && "
+      "$RANKFIT export p.yaml --to mpirun | sed 's/-n 8/-n 4/' >s.sh; $RANKFIT check s.sh" },
     { "explain a model", 0, "$RANKFIT explain qwen3.5-35b-a3b" },
     { "explain a machine", 0, "$RANKFIT explain h100-sxm" },
     { "explain with a plan", 0,
