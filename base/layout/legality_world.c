@@ -240,7 +240,7 @@ static int check_domain(const struct legality_input *in, int64_t group, const ch
     if (!reterr)
         return 1;
     diag_warning(reterr, choice_pos(in->fixed, key),
-                 "%s of %lld GPUs leaves the NVLink domain of %d: %.0f GB/s a GPU instead of %.0f, "
+                 "%s of %lld GPUs leaves the NVLink domain of %d: %.0f GB/s per GPU instead of %.0f, "
                  "%.1f times slower",
                  what, (long long)group, h->domain_gpus, h->network_bytes_per_second / 1e9,
                  h->link_bytes_per_second / 1e9,

@@ -46,13 +46,13 @@ static void narrow(const struct question *q, const struct grid_cell *cell, const
 static int fill(struct gridding *g, struct grid_cell *cell, const char *recompute,
                 struct candidate *ret, bool *ret_fits, struct diag_list *reterr)
 {
-    struct search_options options = { .threads = 1, .fits_only = true };
+    struct search_options options = { .threads = 1, .fits_only = true, .fastest = true };
     struct question q;
     narrow(&g->subject->question, cell, recompute, &q);
     int rc = search_run(&q, &options, &g->result, reterr);
     *ret_fits = g->result.any && g->result.best.verdict == VERDICT_FITS;
     if (rc == 0 && !g->result.any) {
-        options = (struct search_options){ .threads = 1, .objective = OBJECTIVE_HEADROOM };
+        options = (struct search_options){ .threads = 1, .fastest = true };
         rc = search_run(&q, &options, &g->result, reterr);
     }
     cell->legal = cell->legal || g->result.any;

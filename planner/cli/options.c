@@ -259,13 +259,14 @@ const struct option_info option_infos[OPTION_COUNT] = {
                                "phases, layers, operations, on GPUs every kernel" },
     [OPTION_OBJECTIVE] = { .name = "objective",
                            .value = "NAME",
-                           .commands = FOR_SEARCH,
+                           .commands = FOR_SEARCH | FOR_PLAN,
                            .type = OPTION_NAME,
                            .in_recipe = true,
                            .names = objective_names,
                            .help = "what is best: throughput, the shortest step (the default); "
-                                   "headroom, the smallest peak; gpus, the fewest up to --gpus; "
-                                   "gpu-hours, the fewest for --tokens on up to --gpus" },
+                                   "headroom, the most memory to spare of steps up to a quarter "
+                                   "longer; gpus, the fewest up to --gpus; gpu-hours, the fewest "
+                                   "for --tokens on up to --gpus" },
     [OPTION_TOKENS_OF_TRAINING] = { .name = "tokens",
                                     .value = "N",
                                     .commands = FOR_SEARCH,
@@ -278,12 +279,21 @@ const struct option_info option_infos[OPTION_COUNT] = {
                         .type = OPTION_FLAG,
                         .in_recipe = true,
                         .help = "also the layouts that no other beats in both time and memory" },
-    [OPTION_JUDGE] = { .name = "judge",
-                       .commands = FOR_PLAN,
-                       .type = OPTION_FLAG,
-                       .in_recipe = true,
-                       .help = "also search every layout with the derived cp, and say how far the "
-                               "derived one is from the best" },
+    [OPTION_POLICY] = { .name = "policy",
+                        .value = "NAME",
+                        .commands = FOR_QUESTION,
+                        .type = OPTION_NAME,
+                        .in_recipe = true,
+                        .names = policy_names,
+                        .help =
+                            "how the layout is chosen: best, by search (the default); articles, "
+                            "by the ordered thresholds of the articles" },
+    [OPTION_WHY] = { .name = "why",
+                     .commands = FOR_PLAN,
+                     .type = OPTION_FLAG,
+                     .in_recipe = true,
+                     .help = "every reason with its prices, every kind of rank, the causes of the "
+                             "step's range" },
     [OPTION_THREADS] = { .name = "threads",
                          .value = "N",
                          .commands = FOR_SEARCH,

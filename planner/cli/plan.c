@@ -16,6 +16,15 @@ static int write_plan(const struct options *options, const struct subject *subje
     return ret;
 }
 
+/* Before the report, so that they are read first. */
+static void show_warnings(struct diag_list *list)
+{
+    if (list->errors > 0)
+        return;
+    diag_list_print(stderr, list);
+    list->count = 0;
+}
+
 int command_plan(const struct options *options, struct diag_list *reterr)
 {
     if (output_check(options, reterr) != 0)
@@ -24,11 +33,6 @@ int command_plan(const struct options *options, struct diag_list *reterr)
     if (!subject)
         return EXIT_QUESTION;
     const struct prediction *prediction = &subject->prediction;
-    if (options_has(options, OPTION_JUDGE) && subject->answer.derived_over_best < 0 &&
-        answer_judge(&subject->question, &subject->answer, reterr) != 0) {
-        subject_free(subject);
-        return EXIT_SYSTEM;
-    }
     int status = prediction->verdict == VERDICT_DOES_NOT_FIT ? EXIT_NO : EXIT_ANSWERED;
     if (write_plan(options, subject, reterr) != 0)
         status = EXIT_SYSTEM;
@@ -38,7 +42,9 @@ int command_plan(const struct options *options, struct diag_list *reterr)
             status = EXIT_SYSTEM;
         json_free(document);
     } else {
-        report_plan_text(prediction, &subject->answer, output_style());
+        show_warnings(reterr);
+        report_plan_text(prediction, &subject->answer, options_has(options, OPTION_WHY),
+                         output_style());
     }
     subject_free(subject);
     return status;

@@ -57,31 +57,39 @@ static void derive_first(struct quest *quest, struct diag_list *reterr)
         return;
     quest->report.derived = derived;
     if (derived->verdict == VERDICT_FITS)
-        quest->options.worth_seconds = derived->time.seconds * (1 + 1e-9);
+        quest->options.worth_seconds = derived->slowest_seconds * (1 + 1e-9);
 }
 
-/* The derived layout against the best of what derivation chooses from: the rest is policy. */
-static int judge_derivation(struct quest *quest, struct diag_list *reterr)
+/* Host memory only where it was asked for or nothing fits without; of several numbers of GPUs the
+ * fewest with it are told apart. */
+static int search(struct quest *quest, struct diag_list *reterr)
 {
-    struct search_options options = { .threads = quest->options.threads };
-    const struct candidate *derived = quest->report.derived;
-    struct search_result *best;
-    struct question q;
-    if (!derived)
-        return 0;
-    question_fix_policy(&quest->subject->question, derived, &q);
-    policy_format(&quest->subject->question, derived, quest->report.policy,
-                  sizeof quest->report.policy);
-    if (derived->verdict == VERDICT_DOES_NOT_FIT)
-        return 0;
-    best = calloc(1, sizeof *best);
-    if (!best)
+    const struct question *question = &quest->subject->question;
+    bool worlds = looks_at_worlds(quest->options.objective);
+    int (*const run_search)(const struct question *, const struct search_options *,
+                            struct search_result *, struct diag_list *) =
+        worlds ? search_worlds : search_run;
+    int rc = run_search(question, &quest->options, &quest->result, reterr);
+    bool fits = quest->result.any && quest->result.best.verdict == VERDICT_FITS;
+    if (rc != 0 || (!worlds && !quest->result.possible) ||
+        choice_is_fixed(&question->fixed, "offload") ||
+        (fits && quest->options.objective != OBJECTIVE_GPUS))
+        return rc;
+    struct search_options options = quest->options;
+    struct search_result *with_host = calloc(1, sizeof *with_host);
+    struct question fewer = *question;
+    if (!with_host)
         return diag_no_memory(reterr);
-    options.worth_seconds = quest->options.worth_seconds;
-    int rc = search_run(&q, &options, best, reterr);
-    if (rc == 0 && best->any)
-        quest->report.derived_over_best = best->best.time.seconds / derived->time.seconds;
-    free(best);
+    options.host_memory = options.fits_only = true;
+    options.worth_seconds = 0;
+    fewer.gpus = fits ? quest->result.gpus - 1 : question->gpus;
+    if (fewer.gpus > 0)
+        rc = run_search(&fewer, &options, with_host, reterr);
+    if (rc == 0 && with_host->any && fits)
+        quest->report.gpus_with_host = with_host->gpus;
+    else if (rc == 0 && with_host->any)
+        quest->result = *with_host;
+    free(with_host);
     return rc;
 }
 
@@ -97,7 +105,6 @@ static void take_derived(struct quest *quest)
 
 static int run(struct quest *quest, struct diag_list *reterr)
 {
-    const struct question *question = &quest->subject->question;
     bool worlds = looks_at_worlds(quest->options.objective);
     struct progress progress;
     int rc;
@@ -109,12 +116,12 @@ static int run(struct quest *quest, struct diag_list *reterr)
         derive_first(quest, reterr);
     quest->options.no_smallest =
         quest->report.derived && quest->options.objective == OBJECTIVE_THROUGHPUT;
-    rc = worlds ? search_worlds(question, &quest->options, &quest->result, reterr)
-                : search_run(question, &quest->options, &quest->result, reterr);
+    rc = search(quest, reterr);
     if (rc == 0 && !worlds && quest->result.layouts > 0)
         take_derived(quest);
-    if (rc == 0 && !worlds && quest->result.any)
-        rc = judge_derivation(quest, reterr);
+    const struct candidate *derived = quest->report.derived;
+    if (rc == 0 && derived && quest->result.fastest_seconds > 0)
+        quest->report.derived_over_best = quest->result.fastest_seconds / derived->slowest_seconds;
     progress_end(&progress);
     return reterr->no_memory ? -1 : rc;
 }

@@ -3,6 +3,7 @@
 #include "base/hardware/hardware.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "planner/search/search.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -275,6 +276,9 @@ static void read_workload(const struct options *options, struct subject *subject
     question->global_batch = option_number(options, OPTION_GLOBAL_BATCH, 0);
     question->routing = (struct routing){ .kind = ROUTING_BALANCED };
     question->routing_quantile = default_routing_quantile;
+    question->policy = (enum policy)option_row(options, OPTION_POLICY, POLICY_BEST);
+    if (options_has(options, OPTION_OBJECTIVE))
+        question->objective = (enum objective)option_row(options, OPTION_OBJECTIVE, 0);
     if (options_has(options, OPTION_ROUTING))
         (void)routing_parse(options->value[OPTION_ROUTING], options->at[OPTION_ROUTING],
                             &question->routing, &ignored);
@@ -354,13 +358,33 @@ static int check_sizes(const struct subject *subject, struct diag_list *reterr)
     return diag_hint(reterr, "look for a mistyped model.FIELD, --seq or --micro-batch");
 }
 
+/* Objectives that leave the number of GPUs open, up to the one that was said. */
+static int find_gpus(const struct options *options, struct question *q, struct diag_list *reterr)
+{
+    struct search_options search;
+    struct search_result *result;
+    if (q->objective != OBJECTIVE_GPUS && q->objective != OBJECTIVE_GPU_HOURS)
+        return 0;
+    best_options(q, &search);
+    result = calloc(1, sizeof *result);
+    int rc = result ? search_worlds(q, &search, result, reterr) : diag_no_memory(reterr);
+    q->objective = OBJECTIVE_THROUGHPUT;
+    if (rc == 0 && result->any)
+        q->gpus = result->gpus;
+    else if (rc == 0)
+        diag_warning(reterr, options->at[OPTION_GPUS], "nothing fits on up to %d GPUs", q->gpus);
+    free(result);
+    return rc;
+}
+
 static int derive_subject(const struct options *options, struct subject *subject,
                           struct diag_list *reterr)
 {
     if (read_question(options, subject, reterr) != 0)
         return -1;
     model_sizes_init(&subject->prediction.sizes, &subject->prediction.plan.model);
-    if (derive(&subject->question, &subject->answer, reterr) != 0)
+    if (find_gpus(options, &subject->question, reterr) != 0 ||
+        derive(&subject->question, &subject->answer, reterr) != 0)
         return -1;
     return take_answer(subject, reterr) == 0 ? check_sizes(subject, reterr) : -1;
 }

@@ -4,9 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Only worlds of thousands of GPUs in which nothing fits have more layouts to look at. */
-enum { MOST_VISITS = 4000 };
-
 /* Lists that the loops over degrees walk, in the order of preference. */
 struct order {
     int count;
@@ -270,90 +267,14 @@ bool decide_degrees(struct space *space, int most_visits, struct decision *ret)
     return ret->found;
 }
 
-/* In worlds this large a search takes no longer than the decisions, and its best is told; in
- * smaller ones only what is worth taking is looked for, where the decisions leave something. */
-enum { JUDGED_GPUS = 33 };
-
-static struct degrees degrees_of(const struct layout *l)
-{
-    return (struct degrees){ .tp = l->tp,
-                             .pp = l->pp,
-                             .cp = l->cp,
-                             .ep = l->ep,
-                             .etp = l->etp,
-                             .fsdp = l->fsdp,
-                             .e_fsdp = l->e_fsdp };
-}
-
-/* Whether enough of the step is spent on moving state and on waiting for stages that other ways to
- * divide it are worth a look. */
-static bool waits(const struct candidate *c)
-{
-    const double share_that_matters = 0.08;
-    const double *seconds = c->time.item_seconds;
-    return seconds[TIME_EXPOSED_GATHER] + seconds[TIME_REDUCE] + seconds[TIME_BUBBLE] >
-           share_that_matters * c->time.seconds;
-}
-
-/* What is compared with a layout that a search found is split alike. */
-static void note_lighter_end(struct space *space, const struct layout *found)
-{
-    struct layout l = *found;
-    if (l.pp == 1 || l.vpp > 1 || !space->open_stages)
-        return;
-    for (space->lighter = 0; space->lighter < space->q->model->layers; space->lighter++) {
-        space_split_layers(space, &l);
-        if (!memcmp(l.stage_layers, found->stage_layers, (size_t)l.pp * sizeof *l.stage_layers))
-            return;
-    }
-    space->lighter = 0;
-}
-
-/* The best of all layouts under the policy, taken where it is more than 3 % faster. */
-static void decide_by_search(struct space *space, struct decision *decision)
-{
-    const double worth = 0.03;
-    const bool judged = space->q->gpus >= JUDGED_GPUS;
-    struct question q;
-    struct search_options options = { .threads = 1, .fits_only = true };
-    struct diag_list errors = { .count = 0 };
-    struct search_result *result;
-
-    if (space->q->hardware->host || decision->chosen.verdict != VERDICT_FITS ||
-        (!judged && !waits(&decision->chosen)))
-        return;
-    question_fix_policy(space->q, &decision->chosen, &q);
-    options.worth_seconds = decision->chosen.time.seconds / (judged ? 1 : 1 + worth);
-    result = calloc(1, sizeof *result);
-    if (!result || search_run(&q, &options, result, &errors) != 0) {
-        space->no_memory = !result || errors.no_memory;
-        free(result);
-        return;
-    }
-    double best = result->any ? result->best.time.seconds : decision->chosen.time.seconds;
-    double gain = decision->chosen.time.seconds / best - 1;
-    if (gain > worth) {
-        decision->searched_gain = gain;
-        decision->tile_gain = 0;
-        decision->degrees = degrees_of(&result->best.choices.layout);
-        note_lighter_end(space, &result->best.choices.layout);
-        decision->chosen = result->best;
-    }
-    if (judged || gain > worth)
-        decision->best_seconds = best;
-    space->layouts += (long)result->layouts;
-    free(result);
-}
-
 bool decide(struct space *space, struct decision *ret)
 {
-    if (!decide_degrees(space, MOST_VISITS, ret))
+    if (!decide_degrees(space, DECIDE_MOST_VISITS, ret))
         return false;
     space_fill(space, &ret->chosen);
     decide_settings(space, ret);
     decide_speed(space, ret);
     decide_tiles(space, ret);
-    decide_by_search(space, ret);
     decide_stages(space, ret);
     decide_tiles(space, ret);
     space_fill(space, &ret->chosen);

@@ -15,6 +15,8 @@ struct decision {
     struct degrees degrees;
     struct candidate chosen; /* judged and timed */
     bool found;              /* any legal layout at all */
+    bool searched;           /* by search: the best of all */
+    bool uses_host;          /* ... of state in host memory, for nothing else fits */
     int policy_cp;           /* the first cp tried */
     bool wide_ep;            /* nothing inside the domain fits */
     bool ep_for_speed; /* narrower than the policy's: that would take 3 % more than the fastest */
@@ -23,11 +25,13 @@ struct decision {
     int wider_ep;             /* that of the policy */
     double wider_ep_behind;   /* what it would take over this one */
     bool cp_beyond_policy;    /* the policy's takes 3 % more */
-    double best_seconds;      /* of the best step under the policy; 0: not searched */
-    double searched_gain; /* the search found a layout so much faster than the decisions; 0: none */
-    double tile_gain;     /* of larger tiles that raise the peak; 0: none */
+    double best_seconds;      /* searched: the shortest step, at the upper end of its range */
+    double tile_gain;         /* of larger tiles that raise the peak; 0: none */
     bool cp_for_speed, pp_for_speed, tp_for_speed, tp_saves_recompute;
 };
+
+/* Only worlds of thousands of GPUs in which nothing fits have more layouts to look at. */
+enum { DECIDE_MOST_VISITS = 4000 };
 
 /* EP, CP, PP, TP in that order of willingness; true when some legal layout exists. The chosen
  * candidate is the first that fits at its leanest; else the first tight one; else the smallest.
@@ -50,7 +54,15 @@ void decide_tiles(struct space *space, struct decision *decision);
  * it is split alike. */
 void decide_stages(struct space *space, struct decision *decision);
 
-/* All of the above; false when no legal layout exists. */
+/* best.c - by search, whatever the thresholds of the others; false when no legal layout exists. */
+bool decide_best(struct space *space, struct decision *ret);
+/* As if these had been set, where they are not. */
+void question_fix_degrees(struct question *q, const struct degrees *degrees);
+struct degrees degrees_of(const struct layout *layout);
+/* Notes by how many layers the last stage of a layout is lighter. */
+void note_lighter_end(struct space *space, const struct layout *found);
+
+/* All of the ordered decisions; false when no legal layout exists. */
 bool decide(struct space *space, struct decision *ret);
 
 /* The largest number of ranks that reach each other at link speed. */

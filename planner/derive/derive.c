@@ -41,36 +41,100 @@ static void warn(const struct space *space, const struct candidate *candidate,
     legality_check(&in, reterr);
 }
 
-/* Few enough layouts to look at all of them at once: a small world on what the host runs. */
-static bool searched_at_once(const struct space *space)
+static void warn_of_host(const struct decision *decision, struct diag_list *reterr)
 {
-    enum { SMALL_WORLD = 8 };
-    return space->q->hardware->host && space->q->gpus <= SMALL_WORLD && !space->open_tp &&
-           !space->open_pp && !space->open_etp;
+    char value[64], bytes[32];
+    choice_format(&decision->chosen.choices, choice_key_find("offload"), value, sizeof value);
+    diag_warning(reterr, (struct pos){ 0 },
+                 "nothing fits without host memory: %s per rank are used by offload=%s",
+                 size_text(bytes, sizeof bytes, decision->chosen.worst.host_bytes), value);
+    diag_hint(reterr, "--set offload=none shows what would fit without it");
+}
+
+/* The recommendation of the other policy. */
+static int ask_other_policy(struct space *space, struct answer *ret)
+{
+    struct decision other;
+    struct space apart = *space;
+    bool best = space->q->policy == POLICY_BEST;
+    if (ret->recommended.verdict == VERDICT_DOES_NOT_FIT)
+        return 0;
+    apart.lighter = 0;
+    ret->has_other = best ? decide(&apart, &other) : decide_best(&apart, &other);
+    space->no_memory |= apart.no_memory;
+    if (ret->has_other)
+        ret->other = other.chosen;
+    if (!best && other.best_seconds > 0)
+        ret->derived_over_best = other.best_seconds / ret->recommended.slowest_seconds;
+    return 0;
+}
+
+/* The same degrees with state or layer inputs in host memory. */
+static void ask_offloaded(struct space *space, const struct decision *decision, struct answer *ret)
+{
+    struct question q = *space->q;
+    struct search_options options;
+    struct diag_list errors = { .count = 0 };
+    struct search_result *result;
+    if (!space->open_offload || q.hardware->host || decision->uses_host || q.policy != POLICY_BEST)
+        return;
+    question_fix_degrees(&q, &decision->degrees);
+    best_options(&q, &options);
+    options.host_memory = options.offloads = options.fits_only = true;
+    result = calloc(1, sizeof *result);
+    if (!result || search_run(&q, &options, result, &errors) != 0)
+        space->no_memory = true;
+    else if (result->any) {
+        ret->has_offloaded = true;
+        ret->offloaded = result->best;
+    }
+    free(result);
+}
+
+static int explain(struct space *space, const struct decision *decision, struct answer *ret)
+{
+    struct neighbours *neighbours = NULL;
+    if (decision->searched) {
+        neighbours = calloc(1, sizeof *neighbours);
+        if (!neighbours || neighbours_search(space, decision, neighbours, ret) != 0) {
+            free(neighbours);
+            return -1;
+        }
+        ask_offloaded(space, decision, ret);
+    } else {
+        neighbours_write(space, decision, ret);
+    }
+    reasons_write(space, decision, neighbours, ret);
+    free(neighbours);
+    return 0;
 }
 
 /* Decisions and their words. */
 static int answer_question(struct space *space, struct answer *ret, struct diag_list *reterr)
 {
-    struct decision decision;
+    struct decision decision = { .found = false };
+    bool best = space->q->policy == POLICY_BEST;
 
     ret->limit_bytes = space->limit_bytes;
-    if (!decide(space, &decision))
-        return report_illegal(space, reterr);
+    ret->policy = space->q->policy;
+    if (!(best ? decide_best(space, &decision) : decide(space, &decision)))
+        return space->no_memory ? -1 : report_illegal(space, reterr);
     ret->recommended = decision.chosen;
-    policy_format(space->q, &decision.chosen, ret->policy, sizeof ret->policy);
-    binding_write(space, &decision.chosen, ret->binding, sizeof ret->binding);
-    neighbours_write(space, &decision, ret);
-    reasons_write(space, &decision, ret);
-    if (decision.chosen.verdict == VERDICT_DOES_NOT_FIT)
-        nearest_write(space, &decision, ret);
-    warn(space, &decision.chosen, reterr);
+    ret->uses_host = decision.uses_host;
     if (decision.best_seconds > 0)
-        ret->derived_over_best = decision.best_seconds / decision.chosen.time.seconds;
+        ret->derived_over_best = decision.best_seconds / decision.chosen.slowest_seconds;
     ret->layouts = space->layouts;
     ret->legal = space->legal;
     ret->fitting = space->fitting;
-    return 0;
+    binding_write(space, &decision.chosen, ret->binding, sizeof ret->binding);
+    if (explain(space, &decision, ret) != 0)
+        space->no_memory = true;
+    if (decision.chosen.verdict == VERDICT_DOES_NOT_FIT)
+        nearest_write(space, &decision, ret);
+    warn(space, &decision.chosen, reterr);
+    if (decision.uses_host)
+        warn_of_host(&decision, reterr);
+    return ask_other_policy(space, ret);
 }
 
 int derive(const struct question *q, struct answer *ret, struct diag_list *reterr)
@@ -86,35 +150,18 @@ int derive(const struct question *q, struct answer *ret, struct diag_list *reter
     space_init(&space, q);
     struct budget_input facts = space_budget_input(&space, NULL);
     space.predictor = predictor_open(&facts, PREDICTOR_MANY_LAYOUTS);
-    if (!space.predictor)
-        return diag_no_memory(reterr);
-    int rc = answer_question(&space, ret, reterr);
+    space.slowest = predictor_open_slowest(&facts, PREDICTOR_MANY_LAYOUTS);
+    int rc = -1;
+    if (space.predictor && space.slowest)
+        rc = answer_question(&space, ret, reterr);
+    else
+        space.no_memory = true;
     predictor_close(space.predictor);
+    predictor_close(space.slowest);
     if (space.no_memory)
         return diag_no_memory(reterr);
     if (rc != 0)
         return -1;
     ret->search_seconds = now_seconds() - start;
-    return searched_at_once(&space) ? answer_judge(q, ret, reterr) : 0;
-}
-
-int answer_judge(const struct question *q, struct answer *answer, struct diag_list *reterr)
-{
-    const struct search_options options = { .fits_only = true };
-    const struct candidate *derived = &answer->recommended;
-    struct search_result *result = calloc(1, sizeof *result);
-    struct question same_policy;
-
-    question_fix_policy(q, derived, &same_policy);
-    if (!result)
-        return diag_no_memory(reterr);
-    int rc = search_run(&same_policy, &options, result, reterr);
-    if (rc == 0) {
-        answer->layouts += (long)result->layouts;
-        answer->search_seconds += result->seconds;
-        if (result->any && derived->verdict == VERDICT_FITS)
-            answer->derived_over_best = result->best.time.seconds / derived->time.seconds;
-    }
-    free(result);
-    return rc;
+    return 0;
 }

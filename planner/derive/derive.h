@@ -11,6 +11,20 @@
 
 #include <stdbool.h>
 
+/* How a layout is chosen: the best of all by search, or the articles' ordered thresholds. */
+enum policy { POLICY_BEST, POLICY_ARTICLES, POLICY_COUNT };
+extern const char *const policy_names[POLICY_COUNT + 1]; /* up to a NULL */
+
+/* Steps are compared by the upper end of their range: what is only assumed to hide does not. */
+enum objective {
+    OBJECTIVE_THROUGHPUT, /* of the shortest steps that fit the roomiest: see search_run */
+    OBJECTIVE_HEADROOM,   /* the roomiest of steps that take up to a quarter more */
+    OBJECTIVE_GPUS,       /* the fewest GPUs on which something fits, then the shortest step */
+    OBJECTIVE_GPU_HOURS,  /* the fewest GPU-hours for a number of tokens */
+    OBJECTIVE_COUNT
+};
+extern const char *const objective_names[OBJECTIVE_COUNT + 1]; /* up to a NULL */
+
 struct question {
     const struct model *model;
     const struct model_sizes *sizes;
@@ -23,6 +37,8 @@ struct question {
     double routing_quantile;
     const struct lengths *lengths; /* of packed pieces; NULL: all sequences have seq_tokens */
     uint64_t headroom_bytes, reserve_bytes;
+    enum policy policy;
+    enum objective objective; /* throughput or headroom: the number of GPUs is given */
     struct fixed_choices fixed;
 };
 
@@ -45,26 +61,17 @@ struct candidate {
     struct choices choices;
     struct rank_budget worst;
     struct step_time time;
+    double slowest_seconds; /* the upper end of the step's range; 0: not asked */
     enum verdict verdict;
 };
 
-/* What derivation decides by responsibility, not by time, as text: "cp=4", and where ranks span
- * several domains "cp=4 ep=8 tp=1": the expert group is as wide as the domain lets it be, and
- * tensors stay whole where gathers hide. */
-void policy_format(const struct question *q, const struct candidate *derived, char *ret,
-                   size_t size);
-
-/* The same question with that, as if it had been said; what is said already stays. What the
- * decisions leave open is then compared with a search of it. */
-void question_fix_policy(const struct question *q, const struct candidate *derived,
-                         struct question *ret);
-
-enum { POLICY_BYTES = 64 };
 enum { ANSWER_MAX_REASONS = 24, ANSWER_MAX_CANDIDATES = 8, ANSWER_MAX_NEAREST = 6 };
 
 struct reason {
     char choice[64];   /* "ep=8" */
-    char because[400]; /* with the price in GiB and percent of the step */
+    char because[400]; /* with the price in GB and percent of the step */
+    char brief[200];   /* the deciding fact and the best neighbour */
+    bool decides;      /* of what is shown first */
 };
 
 struct nearest {
@@ -83,25 +90,25 @@ struct answer {
     struct candidate candidates[ANSWER_MAX_CANDIDATES]; /* runners-up, best first */
     struct nearest nearest[ANSWER_MAX_NEAREST];
     char binding[300]; /* what limits, in words */
-    char policy[POLICY_BYTES];
+    enum policy policy;
+    bool uses_host; /* though host memory was not asked for: nothing else fits */
+    bool has_other; /* what the other policy recommends */
+    struct candidate other;
+    bool has_offloaded; /* the best at the same degrees with state in host memory */
+    struct candidate offloaded;
     long layouts, legal, fitting; /* looked at */
     double search_seconds;
-    double
-        derived_over_best; /* tokens/s of the derived over the best searched; < 0: not searched */
+    double derived_over_best; /* shortest step over the recommended; < 0: not searched */
 };
 
-/* 0 with an answer (also for does_not_fit); -1 when the fixed choices or the input are illegal:
- * every violation as a diagnostic. Warnings go to the list as well. */
+/* By the question's policy and objective. The best uses no host memory unless it was asked for or
+ * nothing else fits. 0 with an answer (also for does_not_fit); -1 when the fixed choices or the
+ * input are illegal: every violation as a diagnostic. Warnings go to the list as well. */
 int derive(const struct question *q, struct answer *ret, struct diag_list *reterr);
 
 /* Brute force over every legal layout and primitive set that the planner knows, by the same
  * budgets: the judge of derive(). Returns how many layouts were looked at; best by tokens/s among
  * those that fit, in *ret (verdict does_not_fit and the smallest peak when none does). */
 long search_all(const struct question *q, struct candidate *ret);
-
-/* Searches every layout under the policy of question_fix_policy and fills derived_over_best,
- * layouts and search_seconds of an answer. derive() does so by itself for small worlds on the host
- * and for large ones; elsewhere it takes longer than derivation and is asked for. */
-int answer_judge(const struct question *q, struct answer *answer, struct diag_list *reterr);
 
 #endif

@@ -39,16 +39,16 @@ static const enum pressure time_pressures[TIME_ITEM_COUNT] = {
     [TIME_HOST] = PRESSURE_HOST,
 };
 
-/* GiB for the first two, seconds for the others. */
+/* GB for the first two, seconds for the others. */
 static void pressures_of(const struct candidate *c, double ret[PRESSURE_COUNT])
 {
-    const double gib = 1073741824.0;
+    const double gb = 1e9;
     uint64_t static_bytes = c->worst.category_bytes[CATEGORY_STATIC];
 
     for (int i = 0; i < PRESSURE_COUNT; i++)
         ret[i] = 0;
-    ret[PRESSURE_STATIC] = (double)static_bytes / gib;
-    ret[PRESSURE_DYNAMIC] = ((double)c->worst.peak_bytes - (double)static_bytes) / gib;
+    ret[PRESSURE_STATIC] = (double)static_bytes / gb;
+    ret[PRESSURE_DYNAMIC] = ((double)c->worst.peak_bytes - (double)static_bytes) / gb;
     for (int i = 0; i < TIME_ITEM_COUNT; i++)
         ret[time_pressures[i]] += c->time.item_seconds[i];
 }
@@ -69,7 +69,7 @@ void price_append(const struct candidate *chosen, const struct candidate *other,
         if (fabs(change) < 0.05)
             continue;
         text_append(text, size, used, "%s%s %+.1f %s", any ? ", " : "", pressure_names[i], change,
-                    bytes ? "GiB" : "%");
+                    bytes ? "GB" : "%");
         any = true;
         share |= !bytes;
     }

@@ -7,6 +7,10 @@ const char *const verdict_names[] = {
     [VERDICT_DOES_NOT_FIT] = "does_not_fit",
 };
 
+const char *const policy_names[POLICY_COUNT + 1] = { "best", "articles", NULL };
+const char *const objective_names[OBJECTIVE_COUNT + 1] = { "throughput", "headroom", "gpus",
+                                                           "gpu-hours", NULL };
+
 /* Ranks of the fullest node when the world fills nodes one after another. */
 static int ranks_of_a_node(const struct question *q)
 {

@@ -4,8 +4,10 @@
 
 #include "planner/derive/decide.h"
 
-/* Fills reasons of *ret, in the order of decision. */
-void reasons_write(struct space *space, const struct decision *decision, struct answer *ret);
+/* Fills reasons of *ret, in the order of decision. The third is of a search, else NULL. */
+struct neighbours;
+void reasons_write(struct space *space, const struct decision *decision,
+                   const struct neighbours *neighbours, struct answer *ret);
 
 /* What limits, or what comes closest to it. */
 void binding_write(const struct space *space, const struct candidate *candidate, char *ret,
@@ -15,7 +17,7 @@ void binding_write(const struct space *space, const struct candidate *candidate,
 char *size_text(char *buffer, size_t size, uint64_t bytes);
 
 /* What choosing `chosen` costs against `other`, on the five pressures; pressures that do not move
- * are left out. Appends "; against cp=2: static +1.0 GiB, ...". */
+ * are left out. Appends "; against cp=2: static +1.0 GB, ...". */
 void price_append(const struct candidate *chosen, const struct candidate *other, const char *name,
                   char *text, size_t size, size_t *used);
 

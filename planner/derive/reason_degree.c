@@ -73,9 +73,7 @@ static void tell_ep(struct story *s)
 
     if (!s->space->has_moe || !story_begin_number(s, "ep", l->ep))
         return;
-    if (story_searched(s))
-        TELL(s, "; ");
-    else if (s->decision->wide_ep && s->space->open_ep)
+    if (s->decision->wide_ep && s->space->open_ep)
         TELL(s, "nothing with an expert group inside the domain of %d fits; ", domain);
     else if (s->chosen->verdict == VERDICT_DOES_NOT_FIT)
         TELL(s, "the smallest peak of all; ");
@@ -280,8 +278,6 @@ static void tell_pp(struct story *s)
         return;
     if (s->chosen->verdict == VERDICT_DOES_NOT_FIT)
         TELL(s, "the smallest peak of all");
-    else if (s->degrees.pp > 1 && story_searched(s))
-        TELL(s, "; bubble %.1f %%", 100 * time->bubble_fraction);
     else if (s->decision->pp_for_speed)
         TELL(s, "gathers did not hide with fewer stages; bubble %.1f %%, exposed gathers %.1f %%",
              100 * time->bubble_fraction, 100 * time->item_seconds[TIME_EXPOSED_GATHER] / step);
@@ -303,8 +299,6 @@ static void tell_tp(struct story *s)
         return;
     if (s->chosen->verdict == VERDICT_DOES_NOT_FIT)
         TELL(s, "the smallest peak of all");
-    else if (s->degrees.tp > 1 && story_searched(s))
-        TELL(s, ", collectives included");
     else if (s->decision->tp_saves_recompute)
         TELL(s, "its room saves recompute, which is worth more than its collectives cost");
     else if (s->decision->tp_for_speed)
@@ -325,9 +319,7 @@ static void tell_etp(struct story *s)
 
     if (!s->space->has_moe || !story_begin_number(s, "etp", s->degrees.etp))
         return;
-    if (s->degrees.etp > 1 && story_searched(s))
-        TELL(s, ", narrower GEMMs included");
-    else if (s->degrees.etp > 1)
+    if (s->degrees.etp > 1)
         TELL(s, s->chosen->verdict == VERDICT_DOES_NOT_FIT ? "the smallest peak of all"
                                                            : "nothing fits with whole experts");
     else

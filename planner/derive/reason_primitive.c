@@ -61,8 +61,6 @@ static void tell_tiles(struct story *s)
     if (!s->space->open_tile || p->loss == LOSS_RING_DTP ||
         !story_begin_number(s, "loss_tile_tokens", p->loss_tile_tokens))
         return;
-    if (story_searched(s))
-        return;
     if (s->decision->tile_gain > 0)
         TELL(s,
              "%.0f %% faster than the largest tiles that leave the peak as it is: the head's "

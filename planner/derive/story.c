@@ -1,5 +1,6 @@
 #include "planner/derive/story.h"
 
+#include <math.h>
 #include <string.h>
 
 /* True where nothing but one value is open. */
@@ -28,11 +29,48 @@ static bool has_no_other(const struct space *space, const char *key)
     return false;
 }
 
+/* The first clauses of a text, and where the second of them ends. */
+static size_t clauses(const char *text, int count)
+{
+    const char *end = text;
+    for (; count > 0 && end; count--)
+        end = strstr(end + (end > text), "; ");
+    return end ? (size_t)(end - text) : strlen(text);
+}
+
+/* What decides where it is not set and not the plain value. */
+static bool decides(const struct story *s, const char *choice)
+{
+    static const char *const always[] = { "ep=", "cp=", "sharding=", "pp=", "tp=", "recompute=" };
+    for (size_t i = 0; i < sizeof always / sizeof *always; i++)
+        if (!strncmp(choice, always[i], strlen(always[i])))
+            return !s->given;
+    return !s->given && !strncmp(choice, "etp=", 4) && strcmp(choice, "etp=1") != 0;
+}
+
+void story_end(struct story *s)
+{
+    struct answer *answer = s->answer;
+    if (answer->reason_count == 0 || !s->text)
+        return;
+    struct reason *reason = &answer->reasons[answer->reason_count - 1];
+    size_t used = 0;
+    int count = s->against[0] ? 1 : 2;
+    text_append(reason->brief, sizeof reason->brief, &used, "%.*s",
+                (int)clauses(reason->because, count), reason->because);
+    if (s->against[0])
+        text_append(reason->brief, sizeof reason->brief, &used, "; %s", s->against);
+    reason->decides = decides(s, reason->choice);
+    s->text = NULL;
+}
+
 bool story_begin(struct story *s, const char *key, const char *value)
 {
     struct answer *answer = s->answer;
     size_t used = 0;
 
+    story_end(s);
+    s->against[0] = '\0';
     if (answer->reason_count == ANSWER_MAX_REASONS)
         return false;
     struct reason *reason = &answer->reasons[answer->reason_count++];
@@ -57,6 +95,49 @@ bool story_begin_number(struct story *s, const char *key, int value)
     return story_begin(s, key, text);
 }
 
+/* "ep 4 would take 3.1 % longer, 2.0 GB less" */
+static void format_against(const struct candidate *chosen, const struct candidate *other,
+                           const char *name, char *ret, size_t size)
+{
+    bool ends = chosen->slowest_seconds > 0 && other->slowest_seconds > 0;
+    double now = ends ? chosen->slowest_seconds : chosen->time.seconds;
+    double then = ends ? other->slowest_seconds : other->time.seconds;
+    uint64_t own = chosen->worst.peak_upper_bytes, its = other->worst.peak_upper_bytes;
+    double percent = now > 0 ? 100 * (then / now - 1) : 0;
+    char bytes[32];
+    size_t used = 0;
+    size_text(bytes, sizeof bytes, its > own ? its - own : own - its);
+    text_append(ret, size, &used, "%s ", name);
+    if (other->verdict == VERDICT_DOES_NOT_FIT && chosen->verdict != VERDICT_DOES_NOT_FIT)
+        text_append(ret, size, &used, "does not fit, ");
+    else if (fabs(percent) < 0.05)
+        text_append(ret, size, &used, "would take as long, ");
+    else
+        text_append(ret, size, &used, "would take %.1f %% %s, ", fabs(percent),
+                    percent > 0 ? "longer" : "less");
+    text_append(ret, size, &used, "%s %s", bytes, its > own ? "more" : "less");
+}
+
+void story_tell_against(struct story *s, const struct candidate *other, const char *name)
+{
+    char text[sizeof s->against];
+    format_against(s->chosen, other, name, text, sizeof text);
+    SAY(s, "; %s", text);
+}
+
+/* At length, and in short with "key value" for "key=value". */
+static void tell_price(struct story *s, const struct candidate *other, const char *name)
+{
+    char plain[64];
+    (void)text_copy(plain, sizeof plain, name);
+    char *equals = strchr(plain, '=');
+    if (equals)
+        *equals = ' ';
+    if (!s->given)
+        format_against(s->chosen, other, plain, s->against, sizeof s->against);
+    price_append(s->chosen, other, name, s->text, BECAUSE, &s->used);
+}
+
 void story_price_degrees(struct story *s, const struct degrees *degrees, const char *key, int value)
 {
     struct candidate other;
@@ -66,7 +147,7 @@ void story_price_degrees(struct story *s, const struct degrees *degrees, const c
     if (!s->priced || !alternative(s->space, degrees, &s->settings, &other))
         return;
     text_append(name, sizeof name, &used, "%s=%d", key, value);
-    price_append(s->chosen, &other, name, s->text, BECAUSE, &s->used);
+    tell_price(s, &other, name);
 }
 
 void story_price_settings(struct story *s, const struct settings *settings, const char *key,
@@ -79,18 +160,7 @@ void story_price_settings(struct story *s, const struct settings *settings, cons
     if (!s->priced || !alternative(s->space, &s->degrees, settings, &other))
         return;
     text_append(name, sizeof name, &used, "%s=%s", key, value);
-    price_append(s->chosen, &other, name, s->text, BECAUSE, &s->used);
-}
-
-bool story_searched(struct story *s)
-{
-    double gain = s->decision->searched_gain;
-    if (gain > 0)
-        TELL(s,
-             "of all layouts under the policy the fastest, %.0f %% faster than what the decisions "
-             "in order give",
-             100 * gain);
-    return gain > 0;
+    tell_price(s, &other, name);
 }
 
 void story_tell_used(struct story *s, int ranks)
@@ -123,7 +193,8 @@ void story_tell_spread(struct story *s, int size, int stride)
         SAY(s, "; over %d domains, %d in each", spread.far, spread.near);
 }
 
-void reasons_write(struct space *space, const struct decision *decision, struct answer *ret)
+void reasons_write(struct space *space, const struct decision *decision,
+                   const struct neighbours *neighbours, struct answer *ret)
 {
     struct story story = {
         .space = space,
@@ -132,10 +203,15 @@ void reasons_write(struct space *space, const struct decision *decision, struct 
         .degrees = decision->degrees,
         .settings = settings_of(&decision->chosen.choices),
         .answer = ret,
+        .neighbours = neighbours,
     };
 
     ret->reason_count = 0;
-    reasons_of_degrees(&story);
+    if (neighbours)
+        reasons_of_search(&story);
+    else
+        reasons_of_degrees(&story);
     reasons_of_stages(&story);
     reasons_of_primitives(&story);
+    story_end(&story);
 }

@@ -75,6 +75,7 @@ struct budget_input {
     const struct lengths *lengths; /* of packed pieces; NULL: all sequences have seq_tokens */
     const struct measured_rank
         *measured; /* judge at these routed rows instead; NULL: the profile */
+    bool slowest;  /* seconds at the upper end of their range: see predictor_open_slowest */
 };
 
 struct rank_budget {

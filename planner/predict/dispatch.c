@@ -130,3 +130,9 @@ uint64_t dispatch_reserved(const struct budget_input *in)
     uint64_t chunk = mul_sat(load.upper_rows, (uint64_t)l->etp);
     return mul_sat(n, chunk < bound ? chunk : bound);
 }
+
+uint64_t dispatch_most_rows(const struct budget_input *in)
+{
+    uint64_t upper = dispatch_rows(in, -1).upper, room = dispatch_reserved(in);
+    return in->routing.kind == ROUTING_NATURAL && room > upper ? room : upper;
+}

@@ -13,12 +13,12 @@ static double positive(double value)
 
 static bool is_ahead(const struct budget_input *in)
 {
-    return in->choices->primitives.prefetch_units > 0;
+    return in->choices->primitives.prefetch_units > 0 && !in->slowest;
 }
 
 static bool is_behind(const struct budget_input *in)
 {
-    return in->choices->primitives.comm_streams > 1;
+    return in->choices->primitives.comm_streams > 1 && !in->slowest;
 }
 
 /* What hides takes processors from the computation beside it. */

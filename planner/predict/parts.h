@@ -172,6 +172,9 @@ struct rows_received dispatch_rows(const struct budget_input *in, int ep_rank);
 void dispatch_init(const struct budget_input *in, uint64_t received, struct dispatch *ret);
 uint64_t dispatch_bound(const struct budget_input *in);
 uint64_t dispatch_reserved(const struct budget_input *in);
+/* Rows of the fullest rank at the profile's quantile; where the router itself decides, the room
+ * that an executor keeps for them. */
+uint64_t dispatch_most_rows(const struct budget_input *in);
 
 /* sizes.c - values of the operation lists' symbols, and the conditions of a kind of layer. */
 void layer_sizes(const struct budget_input *in, uint64_t received, struct step_sizes *ret);

@@ -36,19 +36,36 @@ static int memos_init(struct predictor *p, const struct capacity *places)
     return 0;
 }
 
-struct predictor *predictor_open(const struct budget_input *facts, enum predictor_use use)
+static struct predictor *open_as(const struct budget_input *facts, enum predictor_use use,
+                                 bool slowest)
 {
     struct predictor *p = calloc(1, sizeof *p);
     if (!p)
         return NULL;
     p->in = *facts;
     p->in.measured = NULL;
+    p->in.slowest = slowest;
+    if (slowest) {
+        p->hides_nothing = *facts->hardware;
+        p->hides_nothing.exchange_overlap = p->hides_nothing.copy_exchange_overlap = 0;
+        p->in.hardware = &p->hides_nothing;
+    }
     layer_classes_init(facts->model, facts->sizes, &p->classes);
     machine_init(&p->in, &p->machine);
     if (memos_init(p, &capacities[use]) == 0)
         return p;
     predictor_close(p);
     return NULL;
+}
+
+struct predictor *predictor_open(const struct budget_input *facts, enum predictor_use use)
+{
+    return open_as(facts, use, false);
+}
+
+struct predictor *predictor_open_slowest(const struct budget_input *facts, enum predictor_use use)
+{
+    return open_as(facts, use, true);
 }
 
 static void list_memos(struct predictor *p, struct memo *ret[MEMOS])

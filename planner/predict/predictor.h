@@ -13,6 +13,10 @@ enum predictor_use { PREDICTOR_ONE_LAYOUT, PREDICTOR_MANY_LAYOUTS };
 /* facts: all but choices and measured; what it points to must outlive the predictor. NULL: no
  * memory. */
 struct predictor *predictor_open(const struct budget_input *facts, enum predictor_use use);
+/* The same, whose seconds are those of the upper end of a step's range (range.h): the fullest rank
+ * receives its upper rows, chunks hide nothing, state is gathered when it is needed. Whatever
+ * bounds seconds from below then bounds these. */
+struct predictor *predictor_open_slowest(const struct budget_input *facts, enum predictor_use use);
 void predictor_close(struct predictor *predictor);
 /* Before anything is asked: its tables take all of their memory from the system, so that what is
  * held does not depend on what will be. Returns how many bytes they are. */
@@ -77,5 +81,7 @@ double predictor_update_seconds(struct predictor *predictor, const struct choice
  * nothing of what hides a gather. */
 void predictor_time(struct predictor *predictor, const struct choices *choices,
                     struct step_time *ret);
+/* The upper end of a step's range, by a predictor of predictor_open_slowest. */
+double predictor_slowest_seconds(struct predictor *slowest, const struct choices *choices);
 
 #endif

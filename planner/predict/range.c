@@ -44,21 +44,13 @@ static double more_seconds(struct predictor *p, double *before)
     return more;
 }
 
-/* Rows of the fullest rank at the profile's quantile; where the router itself decides, the room
- * that an executor keeps for them. */
-static uint64_t most_rows(const struct budget_input *in)
-{
-    uint64_t upper = dispatch_rows(in, -1).upper, room = dispatch_reserved(in);
-    return in->routing.kind == ROUTING_NATURAL && room > upper ? room : upper;
-}
-
 /* -1: no memory. */
 static int slower(struct predictor *p, const struct step_time *time, struct time_range *ret)
 {
     struct budget_input facts = *predictor_input(p);
     struct hardware hardware = *facts.hardware;
     struct choices choices = *facts.choices;
-    struct routed_rows rows = { .rows_received = most_rows(&facts) };
+    struct routed_rows rows = { .rows_received = dispatch_most_rows(&facts) };
     const struct measured_rank upper = { .routed_count = 1, .routed = &rows }, *measured = NULL;
     double before = time->seconds;
     facts.hardware = &hardware;
@@ -66,7 +58,7 @@ static int slower(struct predictor *p, const struct step_time *time, struct time
     struct predictor *hides_nothing = predictor_open(&facts, PREDICTOR_ONE_LAYOUT);
     if (!hides_nothing)
         return -1;
-    if (facts.model->moe.experts > 0 && choices.layout.ep > 1) {
+    if (facts.model->moe.experts > 0 && choices.layout.ep * choices.layout.etp > 1) {
         measured = &upper;
         predictor_choose(p, &choices, measured);
         add_cause(ret, "the fullest rank at its upper rows", more_seconds(p, &before));
@@ -83,16 +75,21 @@ static int slower(struct predictor *p, const struct step_time *time, struct time
 }
 
 /* Rows dealt in turn: all wait for the rank whose pieces attend to the most keys. */
-static void uneven_rows(const struct budget_input *in, const struct step_time *time,
-                        struct time_range *ret)
+static double uneven_rows(const struct budget_input *in, const struct step_time *time)
 {
     const struct rows_input input = { in->choices, in->seq_tokens, in->lengths };
     struct packed_rows rows;
     if (!rows_are_packed(&input))
-        return;
+        return 0;
     rows_init(&input, &rows);
-    add_cause(ret, "attention of the fullest data-parallel rank",
-              (rows.imbalance - 1) * time->item_seconds[TIME_ATTENTION]);
+    return (rows.imbalance - 1) * time->item_seconds[TIME_ATTENTION];
+}
+
+double predictor_slowest_seconds(struct predictor *slowest, const struct choices *choices)
+{
+    struct step_time time;
+    predictor_time(slowest, choices, &time);
+    return time.seconds + uneven_rows(predictor_input(slowest), &time);
 }
 
 int step_time_range(struct predictor *p, const struct step_time *time, struct time_range *ret)
@@ -104,6 +101,6 @@ int step_time_range(struct predictor *p, const struct step_time *time, struct ti
     if (!in.measured)
         rc = slower(p, time, ret);
     predictor_choose(p, in.choices, in.measured);
-    uneven_rows(&in, time, ret);
+    add_cause(ret, "attention of the fullest data-parallel rank", uneven_rows(&in, time));
     return rc;
 }

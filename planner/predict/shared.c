@@ -78,7 +78,7 @@ static void body_init(struct predictor *p, int group, struct body *ret)
     const struct budget_input *in = &p->in;
     struct rows_received rows = dispatch_rows(in, group);
     take_room(p, ret);
-    ret->rows[ROWS_POINT] = rows.point;
+    ret->rows[ROWS_POINT] = in->slowest ? dispatch_most_rows(in) : rows.point;
     ret->rows[ROWS_HIGH] = in->hardware->host ? rows.upper : dispatch_reserved(in);
     ret->checkpoint = arena_bytes(mul_sat(norm_tokens(in), (uint64_t)in->model->hidden), 2);
     ret->inputs = inputs_bytes(in);

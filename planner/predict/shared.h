@@ -94,6 +94,7 @@ struct current_parts {
 
 struct predictor {
     struct budget_input in; /* choices: those being predicted */
+    struct hardware hides_nothing; /* that of `in` where its seconds are the slowest */
     struct current_parts current;
     struct machine machine;
     struct layer_classes classes;

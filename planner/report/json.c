@@ -130,6 +130,8 @@ struct json *report_candidate_json(const struct candidate *candidate)
     json_put_text(ret, "verdict", verdict_names[candidate->verdict]);
     add_peak(ret, &candidate->worst);
     json_put(ret, "step", report_speed_json(&candidate->time));
+    json_put_number(ret, "slowest_seconds",
+                    candidate->slowest_seconds > 0 ? candidate->slowest_seconds : (double)NAN);
     return ret;
 }
 
@@ -150,7 +152,7 @@ static struct json *searched_json(const struct answer *answer)
     json_put_number(ret, "seconds", answer->search_seconds);
     bool searched = answer->derived_over_best >= 0;
     json_put_number(ret, "derived_over_best", searched ? answer->derived_over_best : (double)NAN);
-    json_put_text(ret, "policy", answer->policy);
+    json_put_text(ret, "policy", policy_names[answer->policy]);
     return ret;
 }
 

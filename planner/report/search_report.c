@@ -11,11 +11,6 @@
 
 enum { LINE_BYTES = 512 };
 
-static double percent(double part, double whole)
-{
-    return whole > 0 ? 100 * part / whole : 0;
-}
-
 static void print_hours(const struct search_report *report, FILE *out)
 {
     const struct search_result *r = report->result;
@@ -68,21 +63,18 @@ static void print_derived(const struct search_report *report, FILE *out)
     if (!d)
         return;
     format_degrees(&d->choices.layout, " ", degrees, sizeof degrees);
-    double best = report->result->best.time.seconds;
     size_t used = 0;
     text_append(line, sizeof line, &used, "rankfit plan takes %s", degrees);
     if (d->verdict == VERDICT_DOES_NOT_FIT)
         text_append(line, sizeof line, &used, ", which does not fit%s",
                     report->result->best.verdict == VERDICT_DOES_NOT_FIT ? ", nor does any other"
                                                                          : "");
-    else
-        text_append(line, sizeof line, &used, ": %.1f %% of this speed",
-                    percent(best, d->time.seconds));
-    if (report->derived_over_best >= 0)
+    else if (report->derived_over_best >= 0)
         text_append(line, sizeof line, &used,
-                    "; %.1f %% of the best under its policy (%s) and without interleaving, larger "
-                    "micro-batches and offload, which plan leaves to --set",
-                    100 * report->derived_over_best, report->policy);
+                    ", whose step is at worst %.1f %% longer than the shortest: it opens no "
+                    "interleaving, larger micro-batches, caps, ring loss and copy engines, which "
+                    "are left to --set",
+                    100 * (1 / report->derived_over_best - 1));
     text_wrap("derived", line, 0, out);
 }
 
@@ -92,6 +84,12 @@ static void print_fewer(const struct search_report *report, FILE *out)
     const struct answer *fewer = report->fewer;
     char line[4 * LINE_BYTES];
     size_t used = 0;
+    if (report->gpus_with_host > 0) {
+        text_append(line, sizeof line, &used, "%d GPUs with state or layer inputs in host memory",
+                    report->gpus_with_host);
+        text_wrap("host", line, 0, out);
+        used = 0;
+    }
     if (!fewer)
         return;
     text_append(line, sizeof line, &used, "%d GPUs do not fit: %s", report->result->fewer,
@@ -151,7 +149,6 @@ static struct json *searched_json(const struct search_report *report)
     json_put_number(ret, "seconds", r->seconds);
     bool known = report->derived_over_best >= 0 && report->derived;
     json_put_number(ret, "derived_over_best", known ? report->derived_over_best : (double)NAN);
-    json_put_text(ret, "policy", known ? report->policy : NULL);
     return ret;
 }
 
@@ -196,6 +193,10 @@ struct json *report_search_json(const struct search_report *report)
         json_put_int(ret, "gpus", r->gpus);
     else
         json_put_null(ret, "gpus");
+    if (report->gpus_with_host > 0)
+        json_put_int(ret, "gpus_with_host_memory", report->gpus_with_host);
+    else
+        json_put_null(ret, "gpus_with_host_memory");
     json_put(ret, "fewer", fewer_json(report));
     json_put(ret, "best", r->any ? report_candidate_json(&r->best) : json_nothing());
     json_put(ret, "derived",

@@ -15,8 +15,8 @@ struct search_report {
     double tokens;                   /* of the training; 0: not said */
     const struct candidate *derived; /* NULL: other GPUs were looked at */
     const struct answer *fewer;      /* why the next fewer GPUs are too few; NULL: not asked */
-    char policy[POLICY_BYTES];       /* of the derived */
-    double derived_over_best;        /* under it, without what derivation leaves; < 0: unknown */
+    double derived_over_best;        /* shortest step over the derived; < 0: unknown */
+    int gpus_with_host;              /* fewer GPUs that do where state is in host memory; 0: none */
 };
 void report_search_text(const struct search_report *report, struct text_style style);
 struct json *report_search_json(const struct search_report *report);

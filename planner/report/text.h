@@ -14,7 +14,8 @@ struct text_style {
     bool colour; /* only on a terminal and without NO_COLOR */
 };
 
-void report_plan_text(const struct prediction *prediction, const struct answer *answer,
+/* plan_text.c. why: every reason at length, every kind of rank, the causes of the range. */
+void report_plan_text(const struct prediction *prediction, const struct answer *answer, bool why,
                       struct text_style style);
 
 /* rank -1: every group of equal ranks. -1: out of memory, and phases are missing. */

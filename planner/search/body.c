@@ -13,7 +13,7 @@ static void each_family(struct worker *w, struct family *f, const bool *open,
     struct choices choices;
     space_complete(space, &f->degrees, &f->settings, &choices);
     int group_count = space_vocab_groups(space, &choices.layout, groups);
-    for (unsigned offload = 0; offload <= offload_most(space); offload++)
+    for (unsigned offload = offload_least(space); offload <= offload_most(space); offload++)
         for (int l = 0; l < space->loss.count && open[place_of(space, offload)]; l++) {
             f->settings.offload = offload;
             f->settings.loss = (enum loss)space->loss.values[l];
@@ -191,7 +191,7 @@ static bool each_body(struct worker *w, const struct degrees *degrees, const str
     bool more = false;
     space_complete(space, degrees, &body.settings, &choices);
     least_seconds_init(w, degrees, least, first);
-    for (unsigned offload = 0; offload <= offload_most(space); offload++)
+    for (unsigned offload = offload_least(space); offload <= offload_most(space); offload++)
         body.open[place_of(space, offload)] = true;
     for (int l = 0; l < kinds->linear.count; l++)
         for (int x = 0; x < kinds->context.count; x++) {
@@ -259,6 +259,7 @@ void worker_search(struct worker *w, uint64_t unit, const struct degrees *outer)
     degrees.vpp = interleavings[0];
     if (!is_possible(w, &degrees, &kinds))
         return;
+    w->possible = true;
     for (int b = 0; b < size_count; b++)
         for (int v = 0; v < vpp_count; v++) {
             degrees.micro_batch = sizes[b];

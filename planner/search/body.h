@@ -31,6 +31,7 @@ bool bound_widths(struct worker *worker, struct body *body, const struct family 
 bool first_is_hopeless(struct worker *worker, const struct body *context, bool capped);
 
 enum place place_of(const struct space *space, unsigned offload);
+unsigned offload_least(const struct space *space);
 unsigned offload_most(const struct space *space);
 
 /* What no layout with so many ranks and such micro-batches takes less of, of each place; in all

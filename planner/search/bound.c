@@ -14,6 +14,11 @@ enum place place_of(const struct space *space, unsigned offload)
     return chosen & OFFLOAD_OPTIMIZER ? ON_HOST : ON_DEVICE;
 }
 
+unsigned offload_least(const struct space *space)
+{
+    return space->open_offload && space->only_offload ? 1 : 0;
+}
+
 unsigned offload_most(const struct space *space)
 {
     return space->open_offload ? OFFLOAD_CHECKPOINTS | OFFLOAD_OPTIMIZER : 0;
@@ -52,7 +57,7 @@ static bool is_slow(struct worker *w, const struct ladder *l)
         return false;
     variant_set(l->variants, l->from, &l->fastest->primitives);
     return worker_is_slow(w, w->shared->step_count - 1,
-                          l->bounds->seconds(w->predictor, l->fastest, l->seconds));
+                          l->bounds->seconds(w->slowest, l->fastest, l->seconds));
 }
 
 static bool is_hopeless(struct worker *w, struct ladder *l)
@@ -165,7 +170,7 @@ static double least_loss(struct worker *w, const struct choices *plain)
         bool ring = p->loss == LOSS_RING_DTP;
         for (int g = 0; g < (ring ? group_count : 1); g++) {
             p->vocab_group = ring ? groups[g] : plain->primitives.vocab_group;
-            double seconds = predictor_loss_seconds(w->predictor, &choices);
+            double seconds = predictor_loss_seconds(w->slowest, &choices);
             least = least < 0 || seconds < least ? seconds : least;
         }
     }
@@ -184,7 +189,7 @@ void least_seconds_init(struct worker *w, const struct degrees *degrees,
         bound_choices(w, &body, (enum place)place, &choices);
         make_plain(&choices.primitives);
         ret[place].loss = least_loss(w, &choices);
-        ret[place].end = predictor_update_seconds(w->predictor, &choices, false);
-        ret_first[place].end = predictor_update_seconds(w->predictor, &choices, true);
+        ret[place].end = predictor_update_seconds(w->slowest, &choices, false);
+        ret_first[place].end = predictor_update_seconds(w->slowest, &choices, true);
     }
 }

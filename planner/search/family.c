@@ -10,6 +10,8 @@
  */
 #include "planner/search/family.h"
 
+#include "base/checked.h"
+
 struct knob family_tiles(const struct space *space, const struct layout *l, enum loss loss)
 {
     struct knob knob = space_wider_tiles(space, l, loss, LOSS_TILE_TOKENS);
@@ -40,13 +42,11 @@ static void set_member(const struct worker *w, struct family *f, int tile, int l
     variant_set(&f->variants, variant, p);
 }
 
-static double seconds_of(struct predictor *e, const struct choices *choices,
+static double seconds_of(struct predictor *slowest, const struct choices *choices,
                          const struct least_seconds *least)
 {
     (void)least;
-    struct step_time time;
-    predictor_time(e, choices, &time);
-    return time.seconds;
+    return predictor_slowest_seconds(slowest, choices);
 }
 
 static const struct bounds member_bounds = { predictor_floor, seconds_of };
@@ -58,6 +58,13 @@ static int step_of(struct worker *w, const struct ladder *ladder, int variant)
         return 0;
     variant_set(ladder->variants, variant, &ladder->least->primitives);
     return worker_step(w, predictor_floor(w->predictor, ladder->least));
+}
+
+static bool judge(struct worker *w, const struct choices *choices, double seconds)
+{
+    if (w->shared->goal == GOAL_EXPECTED)
+        return seconds <= w->shared->most_seconds && worker_expect(w, choices);
+    return worker_judge(w, choices, seconds);
 }
 
 /* Of one tile and level, those that recompute the least, which are the fastest, first. What is too
@@ -76,7 +83,7 @@ static void search_variants(struct worker *w, struct family *f, const struct lad
             if (step >= ladder->last_step)
                 return;
             variant = ladder_first_on(w, ladder, step + 1, variant + 1);
-        } else if (worker_judge(w, &f->choices, seconds) && !w->shared->skip_nothing) {
+        } else if (judge(w, &f->choices, seconds) && !w->shared->skip_nothing) {
             return;
         } else {
             variant++;
@@ -84,11 +91,53 @@ static void search_variants(struct worker *w, struct family *f, const struct lad
     }
 }
 
+/* Of one tile and level the variants from `from` on whose seconds are of interest: up to which.
+ * More recompute takes no less time. */
+static int last_in_time(struct worker *w, struct family *f, int tile, int level, int from)
+{
+    int low = from - 1, high = f->variants.count;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        set_member(w, f, tile, level, middle);
+        if (worker_seconds(w, &f->choices) > w->shared->most_seconds ||
+            worker_expected(w, &f->choices) > w->shared->most_expected)
+            high = middle;
+        else
+            low = middle;
+    }
+    return low;
+}
+
+/* From the last of these, which recomputes the most: those that recompute less hold no less than
+ * their floor, which rises from one to the next; of those that take as many units of memory the one
+ * that recomputes the least is the fastest. */
+static void search_room(struct worker *w, struct family *f, const struct ladder *ladder, int tile,
+                        int level)
+{
+    const uint64_t same = w->shared->same_bytes;
+    int last = last_in_time(w, f, tile, level, ladder->first);
+    uint64_t least = div_up(worker_most_bytes(w, 0), same);
+    for (int v = last; v >= ladder->first; v--) {
+        if (!w->shared->skip_nothing && div_up(ladder_floor(w, ladder, v), same) > least)
+            break;
+        set_member(w, f, tile, level, v);
+        uint64_t units = worker_room(w, &f->choices);
+        if (units == 0 || units > least)
+            continue;
+        least = units;
+        w->member++;
+        worker_take_room(w, &f->choices, units);
+    }
+}
+
 static void search_members(struct worker *w, struct family *f, const struct ladder *ladder)
 {
     for (int tile = 0; tile < f->tiles.count; tile++)
         for (int level = 0; level < f->levels.count; level++)
-            search_variants(w, f, ladder, tile, level);
+            if (w->shared->goal == GOAL_ROOMIEST)
+                search_room(w, f, ladder, tile, level);
+            else
+                search_variants(w, f, ladder, tile, level);
 }
 
 /* Where the smallest is sought: the leanest first. A larger tile, and whatever runs ahead, holds no

@@ -10,12 +10,14 @@
 
 #include <stdatomic.h>
 
-/* What is wanted of a layout. */
-enum goal { GOAL_FITS, GOAL_TIGHT, GOAL_SMALLEST };
+/* What is wanted of a layout: the shortest step that fits, by the upper or by the point estimate of
+ * memory; the smallest upper estimate of memory. Then, among those whose step is within a share of
+ * the shortest: the shortest expected step; the most memory to spare. */
+enum goal { GOAL_FITS, GOAL_TIGHT, GOAL_SMALLEST, GOAL_EXPECTED, GOAL_ROOMIEST };
 
 /* Smaller is better; where all is equal, what comes first in the order of the space. */
 struct score {
-    double first, second;
+    double first, second, third;
     uint64_t unit, member;
 };
 
@@ -25,7 +27,7 @@ struct found {
     struct choices choices;
 };
 
-/* The fastest layout whose upper estimate is at most `bytes`. `bound`: no more seconds are of
+/* The fastest layout whose upper estimate is at most `bytes`. `bound`: no larger first score is of
  * interest, as the bits of a double. */
 struct step {
     uint64_t bytes;
@@ -33,9 +35,12 @@ struct step {
 };
 
 /* What workers share. Steps from most bytes to least, so that bounds rise: one, or those of a
- * front. Where the smallest is sought there is one, whose bound is of bytes. */
+ * front. Where the smallest or the roomiest is sought there is one, whose bound is of bytes. */
 struct shared_search {
     enum goal goal;
+    enum goal fits;                     /* of the last two goals: FITS or TIGHT */
+    double most_seconds, most_expected; /* the same: of a layout that is of interest */
+    uint64_t same_bytes;                /* of memory to spare: less of a difference is none */
     bool skip_nothing;
     int step_count;
     struct step steps[FRONT_MAX];
@@ -45,9 +50,11 @@ struct worker {
     struct shared_search *shared;
     struct space space;
     struct predictor *predictor;
+    struct predictor *slowest; /* for the upper end of a step's range */
     uint64_t unit, member;
     struct found found[FRONT_MAX]; /* of each step */
     uint64_t layouts, legal, judged;
+    bool possible; /* some factorization is legal */
 };
 
 /* worker.c */
@@ -64,10 +71,18 @@ bool worker_is_slow(const struct worker *worker, int step, double seconds);
 /* Whether nothing that takes `seconds` and `bytes`, or more of both, is of interest. */
 bool worker_is_hopeless(const struct worker *worker, double seconds, uint64_t bytes);
 double worker_seconds(struct worker *worker, const struct choices *choices);
+/* The point estimate of a step. */
+double worker_expected(struct worker *worker, const struct choices *choices);
 /* Judges one layout; true when it is on the last step, and so on all. */
 bool worker_judge(struct worker *worker, const struct choices *choices, double seconds);
 /* The same where the smallest is sought; returns its upper estimate. */
 uint64_t worker_weigh(struct worker *worker, const struct choices *choices);
+/* The same where the shortest expected step is sought; true when it fits. */
+bool worker_expect(struct worker *worker, const struct choices *choices);
+/* Where the most memory to spare is sought: units of it that a layout takes; 0: it does not fit.
+ * Takes a layout of so many. */
+uint64_t worker_room(struct worker *worker, const struct choices *choices);
+void worker_take_room(struct worker *worker, const struct choices *choices, uint64_t units);
 
 /* body.c - everything of one factorization: tp, pp, cp, ep, etp are given. */
 void worker_search(struct worker *worker, uint64_t unit, const struct degrees *degrees);
@@ -107,7 +122,9 @@ struct ladder {
     const struct least_seconds *seconds; /* for the bounds */
     int from, first, last_step;
 };
-/* ladder.c. False when none is of interest for its bytes. */
+/* ladder.c. The floor of a variant, which falls from one to the next. */
+uint64_t ladder_floor(struct worker *worker, const struct ladder *ladder, int variant);
+/* False when none is of interest for its bytes. */
 bool ladder_init(struct worker *worker, struct ladder *ladder);
 /* Whether none is for its seconds and bytes. */
 bool ladder_is_hopeless(struct worker *worker, const struct ladder *ladder);

@@ -100,6 +100,12 @@ void space_judge(struct space *space, struct candidate *candidate)
     space->fitting += candidate->verdict != VERDICT_DOES_NOT_FIT;
 }
 
+static void note_slowest(const struct space *space, struct candidate *candidate)
+{
+    candidate->slowest_seconds =
+        space->slowest ? predictor_slowest_seconds(space->slowest, &candidate->choices) : 0;
+}
+
 void space_weigh(struct space *space, struct candidate *candidate)
 {
     struct layout_peaks peaks;
@@ -113,6 +119,7 @@ void space_weigh(struct space *space, struct candidate *candidate)
     widen_tiles(space, candidate);
     candidate->verdict = space_verdict(space, &candidate->worst);
     predictor_time(space->predictor, &candidate->choices, &candidate->time);
+    note_slowest(space, candidate);
     space->fitting += candidate->verdict != VERDICT_DOES_NOT_FIT;
 }
 
@@ -133,6 +140,7 @@ void space_time(const struct space *space, struct candidate *candidate)
 {
     predictor_choose(space->predictor, &candidate->choices, NULL);
     step_time_compute(space->predictor, &candidate->time);
+    note_slowest(space, candidate);
 }
 
 bool space_try(struct space *space, const struct degrees *degrees, const struct settings *settings,
@@ -151,5 +159,48 @@ bool candidate_better(const struct candidate *a, const struct candidate *b)
         return a->verdict < b->verdict;
     if (a->verdict == VERDICT_DOES_NOT_FIT)
         return a->worst.peak_upper_bytes < b->worst.peak_upper_bytes;
+    if (a->slowest_seconds > 0 && b->slowest_seconds > 0)
+        return a->slowest_seconds < b->slowest_seconds;
     return a->time.seconds < b->time.seconds;
+}
+
+static bool are_uneven(const struct layout *l)
+{
+    for (int s = 1; s < l->pp; s++)
+        if (l->stage_layers[s] != l->stage_layers[0])
+            return true;
+    return false;
+}
+
+int choices_complexity(const struct choices *choices)
+{
+    const struct layout *l = &choices->layout;
+    const struct primitives *p = &choices->primitives;
+    const bool things[] = {
+        l->tp > 1,
+        l->pp > 1,
+        l->vpp > 1,
+        l->cp > 1,
+        l->ep > 1,
+        l->etp > 1,
+        l->d_rep > 1 && p->sharding != SHARDING_REPLICATED && l->fsdp > 1,
+        l->e_rep > 1 && p->sharding != SHARDING_REPLICATED && l->e_fsdp > 1,
+        are_uneven(l),
+        p->sharding != SHARDING_REPLICATED,
+        p->recompute != RECOMPUTE_NONE,
+        p->keep_attention != 0,
+        p->loss == LOSS_RING_DTP,
+        p->moe != MOE_PLAIN,
+        p->moe == MOE_CAPPED,
+        p->context > CONTEXT_ALLGATHER_KV,
+        p->exchange != EXCHANGE_SM,
+        p->prefetch_units > 0 && p->sharding == SHARDING_FSDP,
+        p->comm_streams > 1 && p->sharding >= SHARDING_ZERO2,
+        (p->offload & OFFLOAD_OPTIMIZER) != 0,
+        (p->offload & OFFLOAD_CHECKPOINTS) != 0,
+    };
+    int count = 0;
+    for (size_t i = 0; i < sizeof things / sizeof *things; i++)
+        count += things[i];
+    return count;
 }

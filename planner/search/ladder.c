@@ -1,7 +1,7 @@
 /* ladder.c - bounds of layouts that differ in how many layers they recompute alone. */
 #include "planner/search/family.h"
 
-static uint64_t floor_at(struct worker *w, const struct ladder *l, int index)
+uint64_t ladder_floor(struct worker *w, const struct ladder *l, int index)
 {
     variant_set(l->variants, index, &l->least->primitives);
     return l->bounds->floor(w->predictor, l->least);
@@ -13,7 +13,7 @@ int ladder_first_on(struct worker *w, const struct ladder *l, int step, int from
     int low = from - 1, high = l->variants->count - 1;
     while (high - low > 1) {
         int middle = low + (high - low) / 2;
-        if (floor_at(w, l, middle) > most)
+        if (ladder_floor(w, l, middle) > most)
             low = middle;
         else
             high = middle;
@@ -27,7 +27,7 @@ bool ladder_init(struct worker *w, struct ladder *l)
     l->first = l->from;
     if (l->from > last)
         return false;
-    l->last_step = worker_step(w, floor_at(w, l, last));
+    l->last_step = worker_step(w, ladder_floor(w, l, last));
     if (l->last_step < 0)
         return false;
     if (w->shared->goal != GOAL_SMALLEST)
@@ -42,7 +42,7 @@ static bool steps_are_hopeless(struct worker *w, const struct ladder *l, int fir
                                int to)
 {
     variant_set(l->variants, first, &l->fastest->primitives);
-    if (worker_is_slow(w, to, l->bounds->seconds(w->predictor, l->fastest, l->seconds)))
+    if (worker_is_slow(w, to, l->bounds->seconds(w->slowest, l->fastest, l->seconds)))
         return true;
     if (from == to)
         return false;

@@ -10,9 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 
-const char *const objective_names[OBJECTIVE_COUNT + 1] = { "throughput", "headroom", "gpus",
-                                                           "gpu-hours", NULL };
-
 enum { THREADS_MAX = 16 };
 
 struct search {
@@ -25,6 +22,7 @@ struct search {
     struct worker worker[THREADS_MAX];
     uint64_t table_bytes;
     struct found fastest, smallest;
+    struct found roomiest; /* of the equally fast */
     int front_count;
     struct found front[FRONT_MAX]; /* the fastest first; those of a step on which there is nothing
                                       are not `any` */
@@ -133,7 +131,9 @@ static void run_goal(struct search *search, const struct search_options *options
     struct shared_search *shared = &search->shared;
     shared->goal = goal;
     shared->step_count = 1;
-    step_set(&shared->steps[0], goal == GOAL_FITS ? search->space.limit_bytes : UINT64_MAX, bound);
+    bool limited = goal == GOAL_FITS ||
+                   (goal != GOAL_TIGHT && goal != GOAL_SMALLEST && shared->fits == GOAL_FITS);
+    step_set(&shared->steps[0], limited ? search->space.limit_bytes : UINT64_MAX, bound);
     run_steps(search, options, ret);
 }
 
@@ -146,6 +146,24 @@ static void find_fastest(struct search *search, const struct search_options *opt
     run_goal(search, options, GOAL_FITS, worth, &search->fastest);
     if (!search->fastest.any && !options->fits_only)
         run_goal(search, options, GOAL_TIGHT, no_bound, &search->fastest);
+}
+
+/* Of the layouts as fast as the fastest, or nearly so where memory to spare is the objective, the
+ * one with the most. */
+static void find_roomiest(struct search *search, const struct search_options *options)
+{
+    struct shared_search *shared = &search->shared;
+    struct found expected = { .any = false };
+    double share = options->objective == OBJECTIVE_HEADROOM ? SEARCH_HEADROOM : SEARCH_EQUALLY_FAST;
+    if (!search->fastest.any)
+        return;
+    shared->fits = shared->goal;
+    shared->most_seconds = search->fastest.score.first * (1 + share);
+    shared->same_bytes = search->space.limit_bytes / SEARCH_ROOM_UNITS + 1;
+    run_goal(search, options, GOAL_EXPECTED, no_bound, &expected);
+    shared->most_expected = expected.score.first * (1 + share);
+    run_goal(search, options, GOAL_ROOMIEST, no_bound, &search->roomiest);
+    shared->goal = shared->fits;
 }
 
 /* The smallest as a point of a front: seconds first. */
@@ -181,12 +199,12 @@ static void find_front(struct search *search, const struct search_options *optio
 
 static void run_goals(struct search *search, const struct search_options *options)
 {
-    bool headroom = options->objective == OBJECTIVE_HEADROOM;
-    if (!headroom || options->front)
-        find_fastest(search, options);
+    find_fastest(search, options);
+    if (!options->fastest)
+        find_roomiest(search, options);
     enum goal goal = search->shared.goal;
     bool wanted = !options->fits_only && !options->no_smallest;
-    if (headroom || options->front || (!search->fastest.any && wanted))
+    if (options->front || (!search->fastest.any && wanted))
         run_goal(search, options, GOAL_SMALLEST, no_bound, &search->smallest);
     search->shared.goal = goal;
     if (options->front && search->smallest.any)
@@ -201,6 +219,7 @@ static void candidate_of(const struct space *space, const struct choices *choice
     predictor_choose(space->predictor, &ret->choices, NULL);
     budget_worst(space->predictor, &ret->worst);
     step_time_compute(space->predictor, &ret->time);
+    ret->slowest_seconds = predictor_slowest_seconds(space->slowest, &ret->choices);
     ret->verdict = space_verdict(space, &ret->worst);
 }
 
@@ -217,16 +236,20 @@ static void take_front(const struct search *search, struct search_result *ret)
     }
 }
 
-static void collect(const struct search *search, const struct search_options *options,
-                    struct search_result *ret)
+static void collect(const struct search *search, struct search_result *ret)
 {
-    bool smallest = options->objective == OBJECTIVE_HEADROOM || !search->fastest.any;
-    const struct found *best = smallest ? &search->smallest : &search->fastest;
+    bool smallest = !search->fastest.any;
+    const struct found *best = smallest               ? &search->smallest
+                               : search->roomiest.any ? &search->roomiest
+                                                      : &search->fastest;
     for (int i = 0; i < search->workers; i++) {
         ret->layouts += search->worker[i].layouts;
         ret->legal += search->worker[i].legal;
         ret->judged += search->worker[i].judged;
+        ret->possible |= search->worker[i].possible;
     }
+    if (search->fastest.any)
+        ret->fastest_seconds = search->fastest.score.first;
     ret->table_bytes = search->table_bytes;
     ret->any = best->any;
     ret->gpus = search->space.q->gpus;
@@ -242,6 +265,11 @@ static int search_init(struct search *search, const struct question *q,
         return -1;
     space_init(&search->space, q);
     space_open(&search->space, options->everything);
+    if (options->kinds)
+        space_open_kinds(&search->space);
+    if (!options->host_memory)
+        space_close_host(&search->space);
+    search->space.only_offload = options->offloads;
     search->shared.skip_nothing = options->skip_nothing;
     search->unit_count = units_count(&search->space);
     search->workers = thread_count(options, search->unit_count);
@@ -249,9 +277,12 @@ static int search_init(struct search *search, const struct question *q,
         struct worker *worker = &search->worker[i];
         if (worker_init(worker, &search->space, &search->shared))
             return -1;
-        search->table_bytes += options->settled ? predictor_settle(worker->predictor) : 0;
+        if (options->settled)
+            search->table_bytes +=
+                predictor_settle(worker->predictor) + predictor_settle(worker->slowest);
     }
     search->space.predictor = search->worker[0].predictor; /* for what comes after the workers */
+    search->space.slowest = search->worker[0].slowest;
     return 0;
 }
 
@@ -273,7 +304,7 @@ int search_run(const struct question *q, const struct search_options *options,
     memset(ret, 0, sizeof *ret);
     if (search && search_init(search, q, options) == 0) {
         run_goals(search, options);
-        collect(search, options, ret);
+        collect(search, ret);
         rc = 0;
     }
     if (search)
@@ -292,10 +323,12 @@ static bool is_a_world(const struct question *q, int gpus)
 /* Seconds of a step on this question's GPUs that cost as much a token as the best so far. */
 static double worth_seconds(const struct question *q, const struct search_result *best)
 {
-    double tokens = (double)question_global_batch(q) * (double)q->seq_tokens;
+    struct question other = *q;
     if (!best->any)
         return 0;
-    return tokens / (best->best.time.tokens_per_second_per_gpu * q->gpus);
+    other.gpus = best->gpus;
+    double sequences = (double)question_global_batch(q) / (double)question_global_batch(&other);
+    return best->fastest_seconds * sequences * best->gpus / q->gpus;
 }
 
 struct part {
@@ -355,7 +388,9 @@ int search_worlds(const struct question *q, const struct search_options *options
 
 long search_all(const struct question *q, struct candidate *ret)
 {
-    const struct search_options options = { .objective = OBJECTIVE_THROUGHPUT, .threads = 1 };
+    const struct search_options options = { .objective = OBJECTIVE_THROUGHPUT,
+                                            .threads = 1,
+                                            .fastest = true };
     struct search_result result;
     struct diag_list errors = { .count = 0 };
 

@@ -172,15 +172,10 @@ static void open_kinds(struct space *space)
 {
     const struct fixed_choices *fixed = &space->q->fixed;
 
-    if (!choice_is_fixed(fixed, "sharding"))
-        space->sharding = (struct knob){ .count = 4,
-                                         .values = { SHARDING_REPLICATED, SHARDING_ZERO1,
-                                                     SHARDING_ZERO2, SHARDING_FSDP } };
+    space_open_kinds(space);
     if (!choice_is_fixed(fixed, "loss") && space->base.vocab_group <= 1 &&
         space->base.vocab_strip == 0 && space->open_vocab_group)
         knob_add(&space->loss, LOSS_RING_DTP);
-    for (int c = CONTEXT_ULYSSES; space->open_context && c < CONTEXT_COUNT; c++)
-        knob_add(&space->context, c);
     if (space->open_exchange && space->has_moe)
         knob_add(&space->exchange, EXCHANGE_COPY);
     if (space->open_prefetch && space->open_streams)
@@ -188,6 +183,24 @@ static void open_kinds(struct space *space)
             (struct knob){ .count = 4,
                            .values = { AHEAD_BOTH, AHEAD_GATHERS, AHEAD_REDUCES, AHEAD_NOTHING } };
     open_chunks(space);
+}
+
+void space_open_kinds(struct space *space)
+{
+    bool open = !choice_is_fixed(&space->q->fixed, "sharding");
+    if (space->q->hardware->host)
+        return;
+    if (open)
+        space->sharding = (struct knob){ .count = 4,
+                                         .values = { SHARDING_REPLICATED, SHARDING_ZERO1,
+                                                     SHARDING_ZERO2, SHARDING_FSDP } };
+    for (int c = CONTEXT_ULYSSES; space->open_context && c < CONTEXT_COUNT; c++)
+        knob_add(&space->context, c);
+}
+
+void space_close_host(struct space *space)
+{
+    space->open_offload = false;
 }
 
 void space_open(struct space *space, bool everything)
@@ -199,7 +212,6 @@ void space_open(struct space *space, bool everything)
         open_kinds(space);
     if (everything)
         return;
-    space->open_offload = false;
     if (space->open_vpp)
         space->fixed.vpp = 1;
     space->open_vpp = false;

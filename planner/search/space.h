@@ -20,6 +20,7 @@ struct knob {
 struct space {
     const struct question *q;
     struct predictor *predictor; /* of this question */
+    struct predictor *slowest;   /* the same for the upper end of a step's range; or NULL */
     uint64_t limit_bytes;
     int64_t global_batch;
     int micro_batch;
@@ -29,6 +30,7 @@ struct space {
     bool open_prefetch, open_streams, open_tile;
     bool open_vpp, open_micro_batch, open_stages, open_recompute_layers, open_offload;
     bool open_exchange, open_cap, open_attention;
+    bool only_offload;      /* where offload is open it is used */
     bool full_widths_only;  /* shard over all ranks there are; set by who wants fewer layouts */
     bool every_divisor;     /* of tensor splits and micro-batches, not powers of two alone */
     struct primitives base; /* defaults with the fixed choices on top */
@@ -75,9 +77,12 @@ struct settings {
 
 void space_init(struct space *space, const struct question *q);
 
-/* With what derivation leaves alone: micro-batches, interleaving, offload, every kind of context,
+/* With the keys that derivation leaves alone: micro-batches, interleaving, offload, every kind of context,
  * exchange, sharding and loss that can be planned; or without. */
 void space_open(struct space *space, bool everything);
+/* Every kind of context parallelism, and zero2; or no offload but what was set. */
+void space_open_kinds(struct space *space);
+void space_close_host(struct space *space);
 
 /* Degrees 1 everywhere but where fixed. */
 struct degrees space_fixed_degrees(const struct space *space);
@@ -127,7 +132,7 @@ void space_complete_primitives(const struct space *space, const struct degrees *
 /* Takes from every open choice what the host backend does not run. */
 void space_restrict_to_host(struct space *space);
 
-/* Tokens of a micro-batch that one rank holds. */
+/* Tokens of a micro-batch per rank. */
 uint64_t space_local_tokens(const struct space *space, const struct layout *layout);
 
 /* Tiles of the loss beyond `least` tokens, largest first; none where they are fixed. */
@@ -162,7 +167,13 @@ void space_fill(const struct space *space, struct candidate *candidate);
 double space_seconds(const struct space *space, const struct choices *choices);
 void space_time(const struct space *space, struct candidate *candidate);
 
-/* Verdict first, then speed (peak where neither fits). Both must be judged and timed. */
+/* How many things a layout has beyond one rank that does all at once: degrees above 1, copies of
+ * state, uneven stages, and each primitive that is not the plainest. Of two layouts the one with
+ * fewer is the simpler. */
+int choices_complexity(const struct choices *choices);
+
+/* Verdict first, then speed (peak where neither fits): the upper end of the step's range where both
+ * have it. Both must be judged and timed. */
 bool candidate_better(const struct candidate *a, const struct candidate *b);
 
 #endif

@@ -64,7 +64,7 @@ static void how_few_cards(void **state)
     assert_true(case_offers(plan, "offload=optimizer"));
     assert_true(case_offers(plan, "gpus"));
     json_decref(plan);
-    plan = case_plan(QWEN32B "--gpus 4", "does_not_fit");
+    plan = case_plan(QWEN32B "--gpus 4 --set offload=none", "does_not_fit");
     assert_near(number_at(plan, "recommended.static_bytes"), 18 * params / 4, 1e-3, "B");
     assert_golden("limit of 4 cards", json_string_value(json_at(plan, "binding")));
     assert_true(case_offers(plan, "gpus") && case_offers(plan, "offload=optimizer"));
@@ -164,7 +164,8 @@ static void every_term_of_a_budget(void **state)
 }
 
 #define SEVEN_B                                                                                    \
-    "--model mistral-7b --hardware a100-80gb --gpus 8 --seq 32K --set pp=1 --set recompute=full "
+    "--model mistral-7b --hardware a100-80gb --gpus 8 --seq 32K --set pp=1 --set recompute=full "  \
+    "--set prefetch_units=1 "
 #define ULYSSES_4 SEVEN_B "--set tp=1 --set cp=4 --set context=ulysses "
 
 /* deepspeedai/DeepSpeed#5305: 7e9 parameters at 32K took more with everything sharded and 4 ulysses

@@ -12,8 +12,11 @@
 
 #include <cmocka.h>
 
-#define LLAMA "--model llama-3.1-8b --hardware h100-sxm --gpus 8 --seq 8K --set sharding=fsdp "
-#define QWEN "--model qwen3-30b-a3b --hardware h100-sxm --gpus 8 --seq 8K --set sharding=fsdp "
+#define FULL_WIDTH "--set pp=1 --set tp=1 --set cp=1 --set fsdp=8 "
+#define LLAMA                                                                                      \
+    "--model llama-3.1-8b --hardware h100-sxm --gpus 8 --seq 8K --set sharding=fsdp " FULL_WIDTH
+#define QWEN                                                                                       \
+    "--model qwen3-30b-a3b --hardware h100-sxm --gpus 8 --seq 8K --set sharding=fsdp " FULL_WIDTH
 
 /* Llama-3.1-8B has 8,030,261,248 parameters; adapters of rank 16 for all its projections are
  * 41,943,040, as PEFT prints. Over 8 ranks: weights of both in bf16, 16 B (gradient, master and two

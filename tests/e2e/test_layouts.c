@@ -68,10 +68,15 @@ static void fewer_gpus_and_less_memory(void **state)
     json_t *fastest = program_json("search --json " NARROW, 0);
     json_t *leanest = program_json("search --json " NARROW " --objective headroom", 0);
     json_t *fewest = program_json("search --json " NARROW " --objective gpus", 0);
+    json_t *offloaded =
+        program_json("search --json " NARROW " --objective gpus --set offload=optimizer", 0);
     assert_true(number_at(leanest, "best.peak_upper_bytes") <
                 number_at(fastest, "best.peak_upper_bytes"));
     assert_true(number_at(leanest, "best.step.seconds") > number_at(fastest, "best.step.seconds"));
-    assert_true(number_at(fewest, "gpus") < 8);
+    assert_int_equal(number_at(fewest, "gpus"), 8);
+    assert_true(number_at(offloaded, "gpus") < 8);
+    assert_int_equal(number_at(fewest, "gpus_with_host_memory"), number_at(offloaded, "gpus"));
+    json_decref(offloaded);
     json_decref(fastest);
     json_decref(leanest);
     json_decref(fewest);
@@ -87,7 +92,7 @@ static void the_pareto_table_falls(void **state)
     assert_true(json_array_size(front) > 2);
     for (size_t i = 1; i < json_array_size(front); i++) {
         json_t *before = json_array_get(front, i - 1), *point = json_array_get(front, i);
-        assert_true(number_at(point, "step.seconds") > number_at(before, "step.seconds"));
+        assert_true(number_at(point, "slowest_seconds") > number_at(before, "slowest_seconds"));
         assert_true(number_at(point, "peak_upper_bytes") < number_at(before, "peak_upper_bytes"));
     }
     json_decref(search);
@@ -180,13 +185,13 @@ static void nothing_fits_is_a_no(void **state)
         "sweep --json --model llama-3.1-70b --hardware h100-sxm --gpus 1,2 --seq 8K", 1));
 }
 
-/* Where the derived layout fits, it is within 3 % of the best of a search under the same policy. */
+/* The recommendation is one of those within 2 % of the shortest step. */
 static void judge_plan(const char *name, int *ret_judged)
 {
     struct program_result result;
     char command[256];
 
-    (void)snprintf(command, sizeof command, "\"$RANKFIT\" plan --judge --json %s", name);
+    (void)snprintf(command, sizeof command, "\"$RANKFIT\" plan --json %s", name);
     program_run(command, &result);
     json_t *plan = result.status <= 1 ? json_loads(result.out, 0, NULL) : NULL;
     assert_non_null(plan);
@@ -194,7 +199,7 @@ static void judge_plan(const char *name, int *ret_judged)
     if (json_is_number(ratio)) {
         printf("  %-64s %.4f under %s\n", name, json_number_value(ratio),
                json_string_value(json_at(plan, "searched.policy")));
-        assert_in_bounds(json_number_value(ratio), 0.97, 1 + 1e-9);
+        assert_in_bounds(json_number_value(ratio), 0.98, 1 + 1e-9);
         (*ret_judged)++;
     }
     json_decref(plan);

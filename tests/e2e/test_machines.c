@@ -37,7 +37,8 @@ enum {
 static json_t *plan(const char *arguments, int status)
 {
     char command[512];
-    (void)snprintf(command, sizeof command, "plan --json %s 2>/dev/null", arguments);
+    (void)snprintf(command, sizeof command, "plan --json --policy articles %s 2>/dev/null",
+                   arguments);
     return program_json(command, status);
 }
 
@@ -318,7 +319,7 @@ static void mi300x_takes_cp_on_overflow(void **state)
 static void a_trillion_is_18_terabytes(void **state)
 {
     (void)state;
-    json_t *document = plan("--recipe trillion-gb200", 0);
+    json_t *document = plan("--recipe trillion-gb200 --set fsdp=128 --set e_fsdp=4", 0);
     double params = number_at(document, "model.params_trained");
     double state_bytes = 256 * number_at(document, "recommended.ranks.0.static_bytes");
     assert_near(params, 1e12, 0.002, "parameters");

@@ -123,6 +123,7 @@ static inline void ask_nearest(const struct ask *ask, const struct nearest *near
         assert_int_equal(
             choice_set(&q.fixed, key, nearest->set + length + 1, (struct pos){ 0 }, &list), 0);
     }
+    q.policy = POLICY_ARTICLES;
     assert_int_equal(derive(&q, &again, &list), 0);
     if (again.recommended.verdict != VERDICT_FITS)
         fail_msg("nearest does not fit: %s", nearest->change);

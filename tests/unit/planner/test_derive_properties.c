@@ -1,4 +1,4 @@
-/* Properties of derivation on random models, machines and sequences. The seed is printed; give
+/* Properties of the ordered decisions on random models, machines and sequences. The seed is printed; give
  * another in RANKFIT_SEED. */
 #include "base/text.h"
 #include "test_derive_fixture.h"
@@ -6,14 +6,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { CASES = 60, SEARCHED_CASES = 30, SEARCHED_GPUS = 8 };
+enum { CASES = 60 };
 
-/* Tokens per second of the derived layout over the best of all legal ones, at the least and on
- * average over cases that fit; the window of local sequences costs part of it, so also over the
- * best of the same cp. Memory is below 180e9 bytes in all of them. */
-#define WORST_OVER_BEST 0.8
+/* Stages, tensor splits and a larger cp for speed: against the best step without them. */
 #define WORST_OVER_BEST_OF_CP 0.9
-#define MEAN_OVER_BEST 0.96
 
 static uint64_t seed_of_run(const char *test)
 {
@@ -26,7 +22,9 @@ static uint64_t seed_of_run(const char *test)
 static bool derived(const struct ask *ask, struct answer *ret)
 {
     struct diag_list list = { 0 };
-    return derive(&ask->q, ret, &list) == 0;
+    struct question q = ask->q;
+    q.policy = POLICY_ARTICLES;
+    return derive(&q, ret, &list) == 0;
 }
 
 static void derived_choices_are_legal(void **state)
@@ -86,7 +84,7 @@ static double seconds_with(const struct ask *ask, const char *key, const char *v
     if (key)
         choice_set(&q.fixed, key, value, (struct pos){ 0 }, &list);
     search_all(&q, &best);
-    return best.verdict == VERDICT_FITS ? best.time.seconds : (double)INFINITY;
+    return best.verdict == VERDICT_FITS ? best.slowest_seconds : (double)INFINITY;
 }
 
 /* The cp of the policy: the fewest ranks, dividing the world, whose share is at most 32K. */
@@ -118,7 +116,7 @@ static void small_memory_brings_cp_then_pp(void **state)
             if (!derived(&ask, &answer) || answer.recommended.verdict != VERDICT_FITS)
                 break;
             const struct layout *l = &answer.recommended.choices.layout;
-            double seconds = answer.recommended.time.seconds;
+            double seconds = answer.recommended.slowest_seconds;
             size_t used = 0;
             text_append(cp, sizeof cp, &used, "%d", policy_cp(&ask));
             if (l->pp > 1 || l->tp > 1) {
@@ -164,51 +162,6 @@ static void large_memory_takes_the_smallest_cp(void **state)
             assert_true(answer.recommended.choices.layout.cp >= large);
     }
     assert_true(cut > 0);
-}
-
-static double ratio_of(const struct question *q, const struct answer *answer)
-{
-    static struct candidate best;
-
-    search_all(q, &best);
-    assert_int_equal(answer->recommended.verdict, best.verdict);
-    double ratio = best.time.seconds / answer->recommended.time.seconds;
-    if (best.verdict == VERDICT_FITS)
-        assert_true(ratio <= 1 + 1e-9);
-    return ratio;
-}
-
-static void derivation_is_close_to_brute_force(void **state)
-{
-    static struct answer answer;
-    uint64_t seed = seed_of_run(__func__);
-    double sum = 0, worst = 1, worst_of_cp = 1;
-    int compared = 0;
-    struct ask ask;
-    (void)state;
-    for (int i = 0; i < SEARCHED_CASES; i++) {
-        char cp[16];
-        size_t used = 0;
-        ask_random(&ask, &seed, SEARCHED_GPUS);
-        if (!derived(&ask, &answer))
-            continue;
-        double ratio = ratio_of(&ask.q, &answer);
-        if (answer.recommended.verdict != VERDICT_FITS)
-            continue;
-        text_append(cp, sizeof cp, &used, "%d", answer.recommended.choices.layout.cp);
-        ask_set(&ask, "cp", cp);
-        double ratio_of_cp = ratio_of(&ask.q, &answer);
-        worst = ratio < worst ? ratio : worst;
-        worst_of_cp = ratio_of_cp < worst_of_cp ? ratio_of_cp : worst_of_cp;
-        sum += ratio;
-        compared++;
-    }
-    print_message("tokens/s over the best: %d cases, mean %.3f, worst %.3f, of the same cp %.3f\n",
-                  compared, sum / compared, worst, worst_of_cp);
-    assert_true(compared >= SEARCHED_CASES / 2);
-    assert_true(worst >= WORST_OVER_BEST);
-    assert_true(worst_of_cp >= WORST_OVER_BEST_OF_CP);
-    assert_true(sum / compared >= MEAN_OVER_BEST);
 }
 
 static void what_is_nearest_fits_when_asked_again(void **state)
@@ -272,7 +225,6 @@ int main(void)
         cmocka_unit_test(more_memory_never_unfits),
         cmocka_unit_test(small_memory_brings_cp_then_pp),
         cmocka_unit_test(large_memory_takes_the_smallest_cp),
-        cmocka_unit_test(derivation_is_close_to_brute_force),
         cmocka_unit_test(what_is_nearest_fits_when_asked_again),
         cmocka_unit_test(fixed_choices_survive),
     };
