@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-/* The fastest that fits of a key's neighbours, or what lacks the least memory; NULL: all illegal.
- */
+/* Of the other values of a key the fastest that fits, or the one that lacks the fewest bytes; NULL:
+ * all are illegal. */
 static const struct neighbour *best_of(const struct neighbours *all, const char *key)
 {
     const struct neighbour *best = NULL;

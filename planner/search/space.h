@@ -77,8 +77,8 @@ struct settings {
 
 void space_init(struct space *space, const struct question *q);
 
-/* With the keys that derivation leaves alone: micro-batches, interleaving, offload, every kind of context,
- * exchange, sharding and loss that can be planned; or without. */
+/* With the keys that derivation leaves alone: micro-batches, interleaving, offload, every kind of
+ * context, exchange, sharding and loss that can be planned; or without. */
 void space_open(struct space *space, bool everything);
 /* Every kind of context parallelism, and zero2; or no offload but what was set. */
 void space_open_kinds(struct space *space);

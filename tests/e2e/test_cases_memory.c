@@ -64,7 +64,7 @@ static void how_few_cards(void **state)
     assert_true(case_offers(plan, "offload=optimizer"));
     assert_true(case_offers(plan, "gpus"));
     json_decref(plan);
-    plan = case_plan(QWEN32B "--gpus 4 --set offload=none", "does_not_fit");
+    plan = case_plan(QWEN32B "--gpus 4 --policy articles", "does_not_fit");
     assert_near(number_at(plan, "recommended.static_bytes"), 18 * params / 4, 1e-3, "B");
     assert_golden("limit of 4 cards", json_string_value(json_at(plan, "binding")));
     assert_true(case_offers(plan, "gpus") && case_offers(plan, "offload=optimizer"));
