@@ -132,6 +132,7 @@ static void ask_fewer(struct quest *quest, struct diag_list *reterr)
     struct question q = quest->subject->question;
     struct diag_list discarded = { .count = 0 };
     q.gpus = quest->result.fewer;
+    q.policy = POLICY_ARTICLES; /* which uses no host memory */
     if (quest->options.objective != OBJECTIVE_GPUS || q.gpus == 0)
         return;
     if (derive(&q, &quest->derived, &discarded) == 0 &&
