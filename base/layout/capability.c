@@ -99,6 +99,21 @@ static bool has_other_router(const struct model *model)
            (moe->sigmoid || moe->router_bias || moe->groups > 1 || moe->scaling > 0);
 }
 
+static bool has_other_rope(const struct model *model)
+{
+    return model->gqa.rope.form == ROPE_OTHER;
+}
+
+static bool has_adjacent_rope(const struct model *model)
+{
+    return model->gqa.rope_adjacent;
+}
+
+static bool has_scaled_rotation(const struct model *model)
+{
+    return model->gqa.rope.rotation_factor > 0;
+}
+
 static bool has_ungated_mlp(const struct model *model)
 {
     return model->mlp_ungated;
@@ -160,6 +175,7 @@ static const struct model_limit limits[] = {
     { "norms over all heads together", has_wide_norms },
     { "biases of output or experts", has_other_biases },
     { "biases of dense MLPs", has_mlp_biases },
+    { "rope scaled otherwise than linear, dynamic, llama3 or yarn", has_other_rope },
     { "MLPs without a gate", has_ungated_mlp },
     { "experts at a latent width", has_expert_latent },
     { "experts stored as one tensor with its inputs first", model_experts_in_out },
@@ -169,6 +185,8 @@ static const struct model_limit limits[] = {
 /* The host alone runs these so far. */
 static const struct model_limit cuda_limits[] = {
     { "a router with sigmoids, corrections, groups or a scale", has_other_router },
+    { "rope of adjacent dimensions", has_adjacent_rope },
+    { "rope that scales cosines and sines (yarn)", has_scaled_rotation },
 };
 
 /* Both backends fill one table of operations, and the step is the same. */

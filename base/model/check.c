@@ -57,6 +57,27 @@ static void check_attention(const struct model *m, struct pos at, struct diag_li
                    gqa->rotary_fraction, gqa->head_dim);
 }
 
+static void check_rope(const struct gqa *gqa, struct pos at, struct diag_list *reterr)
+{
+    const struct rope_scaling *rope = &gqa->rope;
+    bool counts =
+        rope->form == ROPE_DYNAMIC || rope->form == ROPE_LLAMA3 || rope->form == ROPE_YARN;
+    if (rope->form == ROPE_PLAIN || rope->form == ROPE_OTHER)
+        return;
+    if (rope->factor <= 0)
+        diag_error(reterr, at, "rope: factor %g is not above 0", rope->factor);
+    if (counts && rope->original_tokens < 1)
+        diag_error(reterr, at, "rope: original_tokens is not given, and %s rope needs it",
+                   rope->form == ROPE_YARN     ? "yarn"
+                   : rope->form == ROPE_LLAMA3 ? "llama3"
+                                               : "dynamic");
+    if (rope->form == ROPE_LLAMA3 && rope->high <= rope->low)
+        diag_error(reterr, at, "rope: high %g is not above low %g", rope->high, rope->low);
+    if (rope->form == ROPE_YARN && (rope->low <= 0 || rope->high < rope->low))
+        diag_error(reterr, at, "rope: low %g and high %g are not two rising numbers above 0",
+                   rope->low, rope->high);
+}
+
 /* Latents, and the heads that attention sees behind them. */
 static void check_latents(const struct model *m, struct pos at, struct diag_list *reterr)
 {
@@ -238,6 +259,7 @@ int model_check(const struct model *model, struct pos at, struct diag_list *rete
         diag_error(reterr, at, "hidden %d and vocab %lld must be at least 1", model->hidden,
                    (long long)model->vocab);
     check_attention(model, at, reterr);
+    check_rope(&model->gqa, at, reterr);
     check_latents(model, at, reterr);
     check_linear(model, at, reterr);
     check_states(model, at, reterr);

@@ -21,6 +21,8 @@ void hf_latents(struct hf *hf)
     hf_note(hf, "head_dim");
     hf_attention_bias(hf);
     hf_fields(hf, fields, sizeof fields / sizeof fields[0]);
+    m->gqa.rope_adjacent = true;
+    hf_bool(hf, "rope_interleave", &m->gqa.rope_adjacent);
     m->gqa.kv_heads = m->gqa.heads;
     m->gqa.head_dim = m->mla.nope_dim + m->mla.rope_dim;
     m->gqa.rotary_fraction = m->gqa.head_dim > 0 ? (double)m->mla.rope_dim / m->gqa.head_dim : 1;

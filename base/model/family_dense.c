@@ -56,7 +56,7 @@ void family_ernie_read(struct hf *hf)
     hf_dense_decoder(hf);
     hf_bool(hf, "use_bias", &m->mlp_bias);
     m->gqa.qkv_bias = m->gqa.output_bias = m->mlp_bias;
-    hf_unrun(hf, "rope of adjacent dimensions");
+    hf->model->gqa.rope_adjacent = true;
 }
 
 void family_seed_oss_read(struct hf *hf)

@@ -25,7 +25,7 @@ void family_glm_read(struct hf *hf)
     hf->model->gqa.rotary_fraction = 0.5;
     hf_dense_decoder(hf);
     read_bias(hf);
-    hf_unrun(hf, "rope of adjacent dimensions");
+    hf->model->gqa.rope_adjacent = true;
 }
 
 void family_glm4_read(struct hf *hf)

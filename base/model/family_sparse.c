@@ -49,7 +49,7 @@ void family_ernie_moe_read(struct hf *hf)
     read_ernie_layers(hf);
     hf_int(hf, "num_nextn_predict_layers", 0, &m->mtp_layers);
     hf_notes(hf, no_matter, sizeof no_matter / sizeof no_matter[0]);
-    hf_unrun(hf, "rope of adjacent dimensions");
+    hf->model->gqa.rope_adjacent = true;
 }
 
 /* A number, or a list that repeats it for every layer. */

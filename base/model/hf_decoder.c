@@ -2,6 +2,7 @@
  * biases. Which layers have experts is hf_experts.c's. */
 #include "base/model/hf.h"
 
+#include <math.h>
 #include <string.h>
 
 static void read_head_dim(struct hf *hf)
@@ -33,16 +34,83 @@ static void find_ropes(const struct hf *hf, const struct node *ret[3])
     ret[2] = hf->map;
 }
 
-/* Frequencies that are stretched: budgets need not know how. */
-static void note_scaling(struct hf *hf, const struct node *rope)
+/* YaRN's correction of magnitudes for a context that is `factor` times as long. */
+static double yarn_scale(double factor, double weight)
 {
+    return factor <= 1 ? 1.0 : 0.1 * weight * log(factor) + 1.0;
+}
+
+/* The form by its name in files; ROPE_OTHER where rope.c does not know it. */
+static int hf_rope_form(const char *name)
+{
+    static const struct {
+        const char *name;
+        enum rope_form form;
+    } forms[] = { { "linear", ROPE_LINEAR },
+                  { "dynamic", ROPE_DYNAMIC },
+                  { "llama3", ROPE_LLAMA3 },
+                  { "yarn", ROPE_YARN } };
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
+        if (strcmp(forms[i].name, name) == 0)
+            return forms[i].form;
+    return ROPE_OTHER;
+}
+
+static double number_of(struct hf *hf, const struct node *rope, const char *key, double absent)
+{
+    double ret = absent;
+    const struct node *value = node_get(rope, key);
+    if (value != NULL && (value->kind == NODE_INT || value->kind == NODE_REAL))
+        (void)node_real(rope, key, 0, 1e12, &ret, hf->errors);
+    return ret;
+}
+
+/* attention_factor where it is given; else the ratio of both scales, or that of the factor.
+ * mscale_all_dim scales the scores of latent attention alone. */
+static void read_yarn(struct hf *hf, const struct node *rope, struct rope_scaling *ret)
+{
+    const struct node *truncate = node_get(rope, "truncate");
+    double mscale = number_of(hf, rope, "mscale", 0),
+           all = number_of(hf, rope, "mscale_all_dim", 0);
+
+    ret->low = number_of(hf, rope, "beta_slow", 1);
+    ret->high = number_of(hf, rope, "beta_fast", 32);
+    ret->unrounded = truncate != NULL && truncate->kind == NODE_BOOL && !truncate->boolean;
+    ret->rotation_factor = mscale > 0 && all > 0
+                               ? yarn_scale(ret->factor, mscale) / yarn_scale(ret->factor, all)
+                               : yarn_scale(ret->factor, 1);
+    ret->rotation_factor = number_of(hf, rope, "attention_factor", ret->rotation_factor);
+    if (ret->rotation_factor == 1)
+        ret->rotation_factor = 0;
+    ret->score_factor = all > 0 ? pow(yarn_scale(ret->factor, all), 2) : 0;
+}
+
+/* Frequencies that are stretched; the first map that names a form wins. */
+static void read_scaling(struct hf *hf, const struct node *rope)
+{
+    struct rope_scaling *ret = &hf->model->gqa.rope;
     const struct node *type = rope != NULL ? node_get(rope, "rope_type") : NULL;
     if (rope != NULL && type == NULL)
         type = node_get(rope, "type");
-    if (type == NULL || type->kind != NODE_TEXT || strcmp(type->text, "default") == 0 ||
-        strcmp(type->text, "mrope") == 0)
+    if (type == NULL || type->kind != NODE_TEXT || ret->form != ROPE_PLAIN ||
+        strcmp(type->text, "default") == 0 || strcmp(type->text, "mrope") == 0)
         return;
-    hf_unrun(hf, "scaled rope");
+    ret->form = hf_rope_form(type->text);
+    if (number_of(hf, rope, "alpha", 0) > 0) /* Hunyuan's own way of dynamic */
+        ret->form = ROPE_OTHER;
+    if (ret->form == ROPE_OTHER)
+        return;
+    const char *original = "original_max_position_embeddings";
+    double context = (double)hf->model->context_tokens;
+    double tokens = number_of(hf, rope, original, number_of(hf, hf->map, original, context));
+    ret->original_tokens = (int64_t)(ret->form == ROPE_DYNAMIC ? context : tokens);
+    ret->factor = number_of(hf, rope, "factor", tokens > 0 ? context / tokens : 1);
+    if (ret->form == ROPE_LLAMA3) {
+        ret->low = number_of(hf, rope, "low_freq_factor", 1);
+        ret->high = number_of(hf, rope, "high_freq_factor", 4);
+    } else if (ret->form == ROPE_YARN) {
+        read_yarn(hf, rope, ret);
+    }
 }
 
 static void read_rope(struct hf *hf)
@@ -59,7 +127,7 @@ static void read_rope(struct hf *hf)
         if (fraction == 0)
             fraction = node_real(ropes[i], "partial_rotary_factor", 0.0, 1.0, &gqa->rotary_fraction,
                                  hf->errors);
-        note_scaling(hf, ropes[i]);
+        read_scaling(hf, ropes[i]);
     }
     if (theta == 0)
         (void)hf_real(hf, "rope_theta", 1.0, 1e12, &gqa->rope_theta);
@@ -68,7 +136,7 @@ static void read_rope(struct hf *hf)
     const struct node *said = node_get(hf->map, "rope_scaling");
     if (said != NULL && said->kind == NODE_MAP)
         scaling = said;
-    note_scaling(hf, scaling);
+    read_scaling(hf, scaling);
 }
 
 /* 0.334 of 192 are 64 dimensions: as many as are whole pairs. */
@@ -141,6 +209,7 @@ void hf_sizes(struct hf *hf)
 void hf_decoder(struct hf *hf)
 {
     hf_sizes(hf);
+    hf->model->gqa.rope.score_factor = 0;
     read_head_dim(hf);
     round_rotary(&hf->model->gqa);
 }

@@ -29,6 +29,29 @@ enum mixer {
 };
 enum ffn { FFN_DENSE, FFN_MOE, FFN_NONE, FFN_OTHER, FFN_COUNT };
 
+/* How rotary embedding is stretched beyond the tokens that it was trained with (rope.c). */
+enum rope_form {
+    ROPE_PLAIN,
+    ROPE_LINEAR,
+    ROPE_DYNAMIC,
+    ROPE_LLAMA3,
+    ROPE_YARN,
+    ROPE_OTHER, /* a form that only files know */
+    ROPE_FORM_COUNT
+};
+
+/* `low`, `high`: of llama3 low_freq_factor and high_freq_factor, of YaRN beta_slow and beta_fast.
+ * A factor of 0 stands for 1. */
+struct rope_scaling {
+    int form; /* enum rope_form */
+    double factor;
+    int64_t original_tokens;
+    double low, high;
+    bool unrounded;         /* YaRN's bounds are not rounded to whole pairs */
+    double rotation_factor; /* of cosines and sines */
+    double score_factor;    /* of the scores */
+};
+
 /* Grouped-query attention. window_tokens 0: full causal. With latents (struct mla) these are the
  * heads that attention sees: kv_heads equals heads, head_dim is nope_dim + rope_dim. */
 struct gqa {
@@ -40,6 +63,8 @@ struct gqa {
     bool sinks;             /* one learned logit a head beside the scores */
     double rotary_fraction; /* of head_dim, 0..1 */
     double rope_theta;
+    bool rope_adjacent; /* pairs are neighbors (2i, 2i + 1), not (i, i + half) */
+    struct rope_scaling rope;
     int window_tokens;
     int local_tokens;   /* what a MIXER_LOCAL layer sees; 0: the model has none */
     bool local_chunked; /* the local layers see their own chunk of the sequence, not a window */
@@ -191,6 +216,10 @@ int model_check(const struct model *model, struct pos at, struct diag_list *rete
 
 /* An error that names the parts of the model without a list of operations (model.unplanned). */
 int model_check_planned(const struct model *model, struct pos at, struct diag_list *reterr);
+
+/* Radians per position of each pair of the first rotary_dim elements of a head, in a sequence of
+ * `tokens`: ret[rotary_dim / 2]. */
+void model_rope_frequencies(const struct gqa *gqa, int64_t tokens, int rotary_dim, double *ret);
 
 /* Any form of softmax attention, of linear attention; latents. */
 static inline bool mixer_is_softmax(enum mixer mixer)

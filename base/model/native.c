@@ -43,6 +43,17 @@ const struct model_field model_fields[] = {
     { SECTION_ATTENTION, "local_tokens", FIELD_INT, AT(gqa.local_tokens), 0, HF_MAX_SIZE, 0,
       YOUNGER },
     { SECTION_ATTENTION, "local_chunked", FIELD_BOOL, AT(gqa.local_chunked), 0, 1, 0, YOUNGER },
+    { SECTION_ATTENTION, "rope_adjacent", FIELD_BOOL, AT(gqa.rope_adjacent), 0, 1, 0, YOUNGER },
+    { SECTION_ROPE, "form", FIELD_ROPE, AT(gqa.rope.form), 0, ROPE_FORM_COUNT - 1, 0, NEEDED },
+    { SECTION_ROPE, "factor", FIELD_REAL, AT(gqa.rope.factor), 1e-3, 1e6, 1, OPTIONAL },
+    { SECTION_ROPE, "original_tokens", FIELD_LONG, AT(gqa.rope.original_tokens), 0, 1e12, 0,
+      OPTIONAL },
+    { SECTION_ROPE, "low", FIELD_REAL, AT(gqa.rope.low), 0, 1e6, 0, OPTIONAL },
+    { SECTION_ROPE, "high", FIELD_REAL, AT(gqa.rope.high), 0, 1e6, 0, OPTIONAL },
+    { SECTION_ROPE, "unrounded", FIELD_BOOL, AT(gqa.rope.unrounded), 0, 1, 0, YOUNGER },
+    { SECTION_ROPE, "rotation_factor", FIELD_REAL, AT(gqa.rope.rotation_factor), 0, 1e3, 0,
+      YOUNGER },
+    { SECTION_ROPE, "score_factor", FIELD_REAL, AT(gqa.rope.score_factor), 0, 1e3, 0, YOUNGER },
     { SECTION_LINEAR, "key_heads", FIELD_INT, AT(gdn.key_heads), 1, HF_MAX_SIZE, 0, NEEDED },
     { SECTION_LINEAR, "value_heads", FIELD_INT, AT(gdn.value_heads), 1, HF_MAX_SIZE, 0, NEEDED },
     { SECTION_LINEAR, "key_dim", FIELD_INT, AT(gdn.key_dim), 1, HF_MAX_SIZE, 0, NEEDED },
@@ -97,7 +108,8 @@ const struct model_field model_fields[] = {
 const size_t model_field_count = sizeof model_fields / sizeof model_fields[0];
 
 const char *const section_names[SECTION_COUNT] = {
-    "", "attention", "latent", "indexer", "linear_attention", "lightning", "mamba", "moe", "vision",
+    "",          "attention", "rope", "latent", "indexer", "linear_attention",
+    "lightning", "mamba",     "moe",  "vision",
 };
 
 /* Keys that are no field rows: texts, patterns, sections. "source" says where values are from. */
@@ -121,11 +133,26 @@ const char *const ffn_names[FFN_COUNT] = {
     [FFN_DENSE] = "dense", [FFN_MOE] = "moe", [FFN_NONE] = "none", [FFN_OTHER] = "other"
 };
 
+const char *const rope_form_names[ROPE_FORM_COUNT] = {
+    [ROPE_PLAIN] = "plain",   [ROPE_LINEAR] = "linear", [ROPE_DYNAMIC] = "dynamic",
+    [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn",     [ROPE_OTHER] = "other"
+};
+
+int rope_form_find(const char *name)
+{
+    for (int i = 0; i < ROPE_FORM_COUNT; i++)
+        if (strcmp(rope_form_names[i], name) == 0)
+            return i;
+    return -1;
+}
+
 enum { MAX_KEYS = 48, PLAIN_PATTERN = 16 };
 
 bool section_present(const struct model *model, enum section section)
 {
     switch (section) {
+    case SECTION_ROPE:
+        return model->gqa.rope.form != ROPE_PLAIN;
     case SECTION_LATENT:
         return model->mla.kv_rank > 0;
     case SECTION_INDEXER:
@@ -153,6 +180,7 @@ void field_store(struct model *model, const struct model_field *field, double va
     char *at = (char *)model + field->offset;
     switch (field->type) {
     case FIELD_INT:
+    case FIELD_ROPE:
         memcpy(at, &(int){ (int)value }, sizeof(int));
         break;
     case FIELD_LONG:
@@ -176,6 +204,7 @@ double field_load(const struct model *model, const struct model_field *field)
     bool truth = false;
     switch (field->type) {
     case FIELD_INT:
+    case FIELD_ROPE:
         memcpy(&whole, at, sizeof whole);
         return whole;
     case FIELD_LONG:
@@ -197,6 +226,21 @@ static int missing_key(const struct node *map, const char *key, struct diag_list
     return diag_hint(reterr, "see `models/qwen3-30b-a3b.yaml` for a complete one");
 }
 
+static int read_rope_form(const struct node *map, const char *key, double *ret,
+                          struct diag_list *reterr)
+{
+    const char *text = NULL;
+    int got = node_text(map, key, &text, reterr);
+    if (got != 1)
+        return got;
+    *ret = rope_form_find(text);
+    if (*ret >= 0)
+        return 1;
+    diag_error(reterr, node_get(map, key)->at, "'%s' is not a form of rope", text);
+    diag_hint(reterr, "one of plain, linear, dynamic, llama3, yarn, other");
+    return -1;
+}
+
 static int read_field(const struct node *map, const struct model_field *field, struct model *ret,
                       struct diag_list *reterr)
 {
@@ -204,7 +248,9 @@ static int read_field(const struct node *map, const struct model_field *field, s
     double real = field->absent;
     bool truth = false;
     int got;
-    if (field->type == FIELD_REAL) {
+    if (field->type == FIELD_ROPE) {
+        got = read_rope_form(map, field->key, &real, reterr);
+    } else if (field->type == FIELD_REAL) {
         got = node_real(map, field->key, field->min, field->max, &real, reterr);
     } else if (field->type == FIELD_BOOL) {
         got = node_bool(map, field->key, &truth, reterr);
@@ -383,7 +429,9 @@ int pattern_period(const uint8_t *pattern, int count)
 static void put_field(struct json *map, const struct model *model, const struct model_field *field)
 {
     double value = field_load(model, field);
-    if (field->type == FIELD_BOOL)
+    if (field->type == FIELD_ROPE)
+        json_put_text(map, field->key, rope_form_names[(int)value]);
+    else if (field->type == FIELD_BOOL)
         json_put_bool(map, field->key, value != 0.0);
     else if (field->type == FIELD_REAL)
         json_put_number(map, field->key, value);

@@ -5,10 +5,11 @@
 
 #include "base/model/model.h"
 
-enum field_type { FIELD_INT, FIELD_LONG, FIELD_REAL, FIELD_BOOL };
+enum field_type { FIELD_INT, FIELD_LONG, FIELD_REAL, FIELD_BOOL, FIELD_ROPE };
 enum section {
     SECTION_ROOT,
     SECTION_ATTENTION,
+    SECTION_ROPE,
     SECTION_LATENT,
     SECTION_INDEXER,
     SECTION_LINEAR,
@@ -39,6 +40,11 @@ extern const char *const section_names[SECTION_COUNT];
 /* The kinds of layers as native files write them. */
 extern const char *const mixer_names[MIXER_COUNT];
 extern const char *const ffn_names[FFN_COUNT];
+
+/* A FIELD_ROPE's values, by enum rope_form. */
+extern const char *const rope_form_names[ROPE_FORM_COUNT];
+/* The value of a name, or -1. */
+int rope_form_find(const char *name);
 
 /* False for a section that the model has no layer or tower for. */
 bool section_present(const struct model *model, enum section section);

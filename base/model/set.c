@@ -101,6 +101,10 @@ static int parse_field(const struct model_field *field, const char *value, doubl
     char *end = NULL;
     if (field->type == FIELD_BOOL)
         return parse_bool(value, ret);
+    if (field->type == FIELD_ROPE) {
+        *ret = rope_form_find(value);
+        return *ret < 0 ? -1 : 0;
+    }
     if (field->type == FIELD_REAL) {
         *ret = strtod(value, &end);
         return end == value || *end != '\0' || !isfinite(*ret) || *ret < field->min ||
@@ -128,6 +132,8 @@ static int set_field(struct model *model, const struct model_field *field, const
     if (parse_field(field, value, &number) != 0) {
         if (field->type == FIELD_BOOL)
             text_append(wanted, sizeof wanted, &used, "true or false");
+        else if (field->type == FIELD_ROPE)
+            text_append(wanted, sizeof wanted, &used, "plain, linear, dynamic, llama3 or yarn");
         else
             text_append(wanted, sizeof wanted, &used, "a%s number from %.15g to %.15g",
                         field->type == FIELD_REAL ? "" : " whole", field->min, field->max);

@@ -82,6 +82,8 @@ struct attention_gradient {
     int64_t sum_stride;
 };
 
+enum { ROPE_MAX_PAIRS = 256 };
+
 /* Head norms (optional) and rotary embedding of the fused projection: rows of q | k | v, where q
  * may have a gate after each head. The first rotary_dim elements of a head turn, the others pass.
  */
@@ -98,6 +100,10 @@ struct rope {
     /* When run_tokens > 0, the `tokens` rows of a sequence are two runs of run_tokens, and row i of
      * run j is at position run_first[j] + i (the halves that zig-zag order gives a rank). */
     int64_t run_tokens, run_first[2];
+    bool adjacent;  /* pairs are (2i, 2i + 1), not (i, i + rotary_dim / 2) */
+    bool stretched; /* radians per position are those of `frequency`, not of theta */
+    double frequency[ROPE_MAX_PAIRS];
+    double rotation_factor; /* of cosines and sines; 0: 1 */
 };
 struct rope_gradient {
     struct rope forward;     /* q, k unused */

@@ -56,6 +56,12 @@ static struct rope rope_of(const struct layer_call *call, void *q, void *k)
                         .k = k,
                         .q_head_stride = n.head_stride,
                         .norm_zero_centred = m->norm_zero_centred };
+    ret.adjacent = g->rope_adjacent;
+    ret.rotation_factor = g->rope.rotation_factor;
+    ret.stretched = g->rope.form != ROPE_PLAIN;
+    if (ret.stretched)
+        model_rope_frequencies(g, (int64_t)call->state->work->plan->seq_tokens, ret.rotary_dim,
+                               ret.frequency);
     if (zigzag_runs(order) > 1) {
         ret.run_tokens = zigzag_run_tokens(order);
         for (int run = 0; run < 2; run++)

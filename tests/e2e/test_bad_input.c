@@ -101,10 +101,14 @@ static const struct told bad_inputs[] = {
     { "model_tower_counted_only", 2,
       FAMILY("mistral3") "\"$RANKFIT\" plan --model $TMP/model.json --hardware h100-sxm --gpus 8"
                          " --seq 4K --set model.vision=trained" },
-    { "model_run_without_its_rope", 2,
-      FAMILY("llama") "\"$RANKFIT\" rehearse --model $TMP/model.json --hardware host --gpus 2"
-                      " --seq 128 --set tp=1 --set pp=1 --set cp=1 --set sharding=fsdp" HOST_SIZES
-                      " --rank 2" },
+    { "model_with_a_rope_that_nothing_runs", 2,
+      FAMILY("llama") "sed -i s/llama3/longrope/ $TMP/model.json && \"$RANKFIT\" run --model"
+                      " $TMP/model.json --hardware host --gpus 2 --seq 128 --set tp=1 --set pp=1"
+                      " --set cp=1 --set sharding=fsdp" HOST_SIZES },
+    { "model_run_without_its_scales", 2,
+      FAMILY("granite") "\"$RANKFIT\" rehearse --model $TMP/model.json --hardware host --gpus 2"
+                        " --seq 128 --set tp=1 --set pp=1 --set cp=1 --set sharding=fsdp" HOST_SIZES
+                        " --rank 2" },
     { "model_incomplete", 2, "\"$RANKFIT\" explain ./incomplete.json" },
     { "hardware_wrong", 2,
       "\"$RANKFIT\" plan --model qwen3-0.6b --hardware ./hardware.yaml --gpus 8 --seq 4K" },

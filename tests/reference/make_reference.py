@@ -28,7 +28,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import (
-    Glm4MoeConfig, Glm4MoeForCausalLM, Qwen3_5ForCausalLM, Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3Config,
+    Glm4MoeConfig, Glm4MoeForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen3_5ForCausalLM, Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3Config,
     Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, Qwen3NextConfig, Qwen3NextForCausalLM)
 
 SEQUENCES, STEPS, YARDSTICK_BATCHES = 2, 20, 8
@@ -63,6 +63,10 @@ GLM = dict(
     vocab_size=128, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
     head_dim=16, max_position_embeddings=512, rms_norm_eps=1e-5, tie_word_embeddings=False,
     attention_bias=True, use_qk_norm=True, hidden_act="silu", intermediate_size=48)
+SMALL = dict(
+    vocab_size=128, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+    head_dim=16, max_position_embeddings=256, rms_norm_eps=1e-6, tie_word_embeddings=False,
+    attention_bias=False, hidden_act="silu", intermediate_size=48)
 EXTRA_KEYS = ["use_qk_norm", *GROUPED]
 
 
@@ -77,8 +81,12 @@ def configurations():
     hybrid_moe = Qwen3_5MoeTextConfig(**HYBRID, **routed, rope_parameters=mrope)
     hybrid_dense = Qwen3_5TextConfig(**HYBRID, intermediate_size=48, rope_parameters=mrope)
     following = Qwen3NextConfig(**HYBRID, **EXPERTS, intermediate_size=48, rope_parameters=HYBRID_ROPE)
+    scaled = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 8.0, "beta_slow": 1.0,
+              "original_max_position_embeddings": 64}
+    llama = LlamaConfig(**SMALL, rope_parameters=scaled)
     glm = Glm4MoeConfig(**GLM, **GROUPED, rope_parameters=HYBRID_ROPE)
     return {
+        "llama-yarn": (llama, LlamaForCausalLM, 80),
         "glm4-moe": (glm, Glm4MoeForCausalLM, 40),
         "qwen3-moe": (moe, Qwen3MoeForCausalLM, 64),
         "qwen3-dense": (dense, Qwen3ForCausalLM, 64),

@@ -44,6 +44,7 @@ struct kernel_rope_args {
     int64_t run_tokens, run_first[2]; /* run_tokens 0: position is row % tokens */
     float eps, centre;                /* the norms multiply by centre + w */
     float share;                      /* 1 / head_dim */
+    float factor;                     /* of cosines and sines */
     const uint16_t *q_norm, *k_norm;
     const uint16_t *qkv;
     uint16_t *q, *k, *dqkv; /* forward: q and k; backward: dqkv, in place */

@@ -6,6 +6,8 @@
 static int check_rope(const struct rope *r, struct diag_list *reterr)
 {
     const void *const pointers[] = { r->qkv, r->q, r->k, r->q_norm, r->k_norm };
+    if (r->adjacent)
+        return cuda_refuse(reterr, "rope: pairs of adjacent dimensions");
     if (r->head_dim > KERNEL_HEAD_MAX || r->rotary_dim > r->head_dim ||
         (r->rotary_dim % 16 != 0 && r->rotary_dim != 8))
         return cuda_refuse(
@@ -34,6 +36,8 @@ static struct kernel_rope_args args_of(const struct rope *r)
                                      .run_first = { r->run_first[0], r->run_first[1] },
                                      .eps = (float)r->norm_eps,
                                      .centre = r->norm_zero_centred ? 1.0F : 0.0F,
+                                     .factor =
+                                         r->rotation_factor > 0 ? (float)r->rotation_factor : 1.0F,
                                      .share = 1.0F / (float)r->head_dim,
                                      .q_norm = r->q_norm,
                                      .k_norm = r->k_norm,
@@ -41,7 +45,8 @@ static struct kernel_rope_args args_of(const struct rope *r)
                                      .q = r->q,
                                      .k = r->k };
     for (int i = 0; i < r->rotary_dim / 2; i++)
-        args.frequency[i] = pow(r->theta, -2.0 * i / r->rotary_dim);
+        args.frequency[i] =
+            r->stretched ? r->frequency[i] : pow(r->theta, -2.0 * i / r->rotary_dim);
     return args;
 }
 

@@ -67,6 +67,8 @@ __device__ __forceinline__ void fill_angles(const kernel_rope_args &r, int64_t f
         double angle = static_cast<double>(position_of(r, row)) * r.frequency[pair];
         float reduced = static_cast<float>(angle - TURN * rint(angle / TURN));
         sincosf(reduced, &sine[threadIdx.x], &cosine[threadIdx.x]);
+        sine[threadIdx.x] *= r.factor;
+        cosine[threadIdx.x] *= r.factor;
     }
     __syncthreads();
     int at = slot * SHARE + (p.low ? p.columns : p.high ? p.columns - half : 0);

@@ -6,11 +6,13 @@
 #include <math.h>
 
 /* Widest head and rotary part; the buffers below stand on the stack. */
-enum { HEAD_MAX = 512, ROTARY_HALF_MAX = HEAD_MAX / 2 };
+enum { HEAD_MAX = 512, ROTARY_HALF_MAX = ROPE_MAX_PAIRS };
 
 /* cos and sin of one position; frequencies theta^(-2i / rotary_dim). */
 struct rotation {
     int half;
+    int first_step, second; /* pair i is (first_step * i, first_step * i + second) */
+    double factor;
     double frequency[ROTARY_HALF_MAX];
     float cosine[ROTARY_HALF_MAX], sine[ROTARY_HALF_MAX];
 };
@@ -25,8 +27,12 @@ static int rotation_open(const struct rope *r, struct rotation *ret, struct diag
     if (r->head_dim > HEAD_MAX || r->rotary_dim > r->head_dim || r->rotary_dim % 2 != 0)
         return diag_error(reterr, nowhere, "rope: rotary %d of head_dim %d (at most %d, even)",
                           r->rotary_dim, r->head_dim, HEAD_MAX);
+    ret->first_step = r->adjacent ? 2 : 1;
+    ret->second = r->adjacent ? 1 : ret->half;
+    ret->factor = r->rotation_factor > 0 ? r->rotation_factor : 1.0;
     for (int i = 0; i < ret->half; i++)
-        ret->frequency[i] = pow(r->theta, -2.0 * i / r->rotary_dim);
+        ret->frequency[i] =
+            r->stretched ? r->frequency[i] : pow(r->theta, -2.0 * i / r->rotary_dim);
     return 0;
 }
 
@@ -54,21 +60,21 @@ static void rotation_at(struct rotation *rotation, int64_t position)
 {
     for (int i = 0; i < rotation->half; i++) {
         double angle = (double)position * rotation->frequency[i];
-        rotation->cosine[i] = (float)cos(angle);
-        rotation->sine[i] = (float)sin(angle);
+        rotation->cosine[i] = (float)(rotation->factor * cos(angle));
+        rotation->sine[i] = (float)(rotation->factor * sin(angle));
     }
 }
 
-/* Pairs (i, i + half) turn by the angle of i; sign -1 turns back, which is also the gradient. */
+/* Each pair turns by its angle; sign -1 turns back, which is also the gradient. */
 static inline __attribute__((always_inline)) void turn(const struct rotation *rotation, float sign,
                                                        float *x)
 {
-    int half = rotation->half;
-    for (int i = 0; i < half; i++) {
+    int step = rotation->first_step, apart = rotation->second;
+    for (int i = 0; i < rotation->half; i++) {
         float c = rotation->cosine[i], s = sign * rotation->sine[i];
-        float first = x[i], second = x[i + half];
-        x[i] = first * c - second * s;
-        x[i + half] = second * c + first * s;
+        float first = x[step * i], second = x[step * i + apart];
+        x[step * i] = first * c - second * s;
+        x[step * i + apart] = second * c + first * s;
     }
 }
 

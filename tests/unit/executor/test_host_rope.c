@@ -24,7 +24,7 @@ static int64_t query_stride(const struct rope *r)
     return r->q_head_stride ? r->q_head_stride : r->head_dim;
 }
 
-/* Rotation as multiplication of x_i + j x_(i + half) by e^(j angle). */
+/* Rotation as multiplication of x_a + j x_b by e^(j angle), of pairs (i, i + half) or neighbors. */
 static double define_head(const struct rope_problem *p, int64_t position, const double *norm,
                           const double *from, const double *weight, double *to)
 {
@@ -36,10 +36,14 @@ static double define_head(const struct rope_problem *p, int64_t position, const 
     for (int64_t i = 0; i < d; i++)
         to[i] = from[i] / rms * (norm ? norm[i] + (p->r.norm_zero_centred ? 1 : 0) : 1);
     for (int64_t i = 0; i < half; i++) {
+        int64_t a = p->r.adjacent ? 2 * i : i, b = p->r.adjacent ? a + 1 : i + half;
         double angle = (double)position / pow(p->r.theta, 2.0 * (double)i / p->r.rotary_dim);
-        double complex turned = (to[i] + I * to[i + half]) * cexp(I * angle);
-        to[i] = creal(turned);
-        to[i + half] = cimag(turned);
+        if (p->r.stretched)
+            angle = (double)position * p->r.frequency[i];
+        double factor = p->r.rotation_factor > 0 ? p->r.rotation_factor : 1;
+        double complex turned = factor * (to[a] + I * to[b]) * cexp(I * angle);
+        to[a] = creal(turned);
+        to[b] = cimag(turned);
     }
     for (int64_t i = 0; i < d; i++)
         scalar += weight[i] * to[i];
@@ -192,6 +196,19 @@ static void test_zig_zag_positions(void **state)
     check_rope(*state, r, true, 0, DTYPE_FP32);
 }
 
+static void test_stretched(void **state)
+{
+    struct rope r = { .tokens = 7,
+                      .rotary_dim = 8,
+                      .adjacent = true,
+                      .stretched = true,
+                      .frequency = { 1, 0.5, 0.02, 0.003 },
+                      .rotation_factor = 1.3 };
+    check_rope(*state, r, true, 0, DTYPE_FP32);
+    r.adjacent = false;
+    check_rope(*state, r, false, 4, DTYPE_FP32);
+}
+
 static void test_shapes_that_do_not_fit(void **state)
 {
     struct host_fixture *f = *state;
@@ -206,11 +223,9 @@ static void test_shapes_that_do_not_fit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole_heads),
-        cmocka_unit_test(test_partial_rotary),
-        cmocka_unit_test(test_gated_heads),
-        cmocka_unit_test(test_zig_zag_positions),
-        cmocka_unit_test(test_shapes_that_do_not_fit),
+        cmocka_unit_test(test_stretched),         cmocka_unit_test(test_whole_heads),
+        cmocka_unit_test(test_partial_rotary),    cmocka_unit_test(test_gated_heads),
+        cmocka_unit_test(test_zig_zag_positions), cmocka_unit_test(test_shapes_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, host_fixture_open, host_fixture_close);
 }

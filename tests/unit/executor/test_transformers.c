@@ -461,6 +461,13 @@ static void test_glm(void **state)
     run_cases("glm4-moe");
 }
 
+/* YaRN: frequencies that are stretched by 4, cosines and sines that are scaled. */
+static void test_yarn(void **state)
+{
+    (void)state;
+    run_cases("llama-yarn");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -468,6 +475,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_dense),
         cmocka_unit_test(test_hybrids),
         cmocka_unit_test(test_glm),
+        cmocka_unit_test(test_yarn),
     };
     return step_main(argc, argv, "transformers", tests, sizeof tests / sizeof *tests);
 }
