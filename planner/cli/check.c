@@ -5,6 +5,7 @@
 #include "planner/cli/command.h"
 #include "planner/cli/output.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,34 @@ static const char *set_value(const struct options *options, const char *key)
     return NULL;
 }
 
+/* "/models/Qwen3-30B-A3B-Base/" is the architecture of qwen3-30b-a3b. */
+static int take_checkpoint(struct launch_settings *settings, struct diag_list *reterr)
+{
+    static const char *const endings[] = { "-Base", "-Instruct", "-Chat",     "-Thinking", "-2507",
+                                           "-FP8",  "-base",     "-instruct", "-chat",     "-it" };
+    const char *path = launch_get(settings, "checkpoint");
+    char name[256];
+    if (!path || launch_get(settings, "model_name"))
+        return 0;
+    (void)text_copy(name, sizeof name, path);
+    size_t length = strlen(name);
+    while (length > 1 && name[length - 1] == '/')
+        name[--length] = '\0';
+    char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
+    for (int again = 0; again < 2; again++)
+        for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+            size_t bytes = strlen(base), cut = strlen(endings[i]);
+            if (bytes > cut && strcmp(base + bytes - cut, endings[i]) == 0)
+                base[bytes - cut] = '\0';
+        }
+    for (char *at = base; *at; at++)
+        *at = (char)tolower((unsigned char)*at);
+    for (size_t i = 0; i < settings->count; i++)
+        if (strcmp(settings->items[i].key, "checkpoint") == 0)
+            return launch_put(settings, "model_name", base, settings->items[i].at, reterr);
+    return 0;
+}
+
 /* The options of a job that is the launch. -1: they are in error. */
 static int compose(const struct options *options, struct launch_file *file, struct model *model,
                    struct options *ret, struct diag_list *reterr)
@@ -53,6 +82,8 @@ static int compose(const struct options *options, struct launch_file *file, stru
     if (given < 0)
         return -1;
     ret->model = given ? model : NULL;
+    if (!given && take_checkpoint(settings, reterr) != 0)
+        return -1;
     if (!given)
         take_option(settings, "model_name", OPTION_MODEL, ret);
     if (give_option(options, OPTION_GPUS, "gpus", settings, reterr) != 0 ||

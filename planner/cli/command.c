@@ -64,7 +64,7 @@ const struct command commands[] = {
       command_validate },
     { "export", "PLAN --to NAME", 1, 1,
       "a plan as the launch file of another engine or a scheduler",
-      "Writes the options of Megatron-LM or torchtitan, an sbatch script or an mpirun line for a "
+      "Writes the options of another engine, an sbatch script or an mpirun line for a "
       "plan file, to standard output or to -o FILE. Settings that the engine cannot express are "
       "listed in comments, with the setting that it runs instead and the memory that this costs.",
       command_export },

@@ -12,8 +12,10 @@
 static const char *const engine_names[] = { "rankfit", NULL };
 static const char *const backend_words[] = { "host", "cuda", NULL };
 /* Rows of launch_targets, whose test compares them. */
-static const char *const target_words[] = { "megatron", "torchtitan", "slurm", "mpirun", NULL };
-#define TARGET_WORDS "megatron, torchtitan, slurm or mpirun"
+static const char *const target_words[] = { "megatron", "torchtitan", "megatron-bridge",
+                                            "verl",     "slime",      "ms-swift",
+                                            "slurm",    "mpirun",     NULL };
+#define TARGET_WORDS "megatron, torchtitan, megatron-bridge, verl, slime, ms-swift, slurm or mpirun"
 static const char *const data_formats[] = { "bytes", "u32", NULL };
 
 /* Far beyond any sequence or batch in use, far below what could overflow. */

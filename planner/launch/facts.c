@@ -124,13 +124,19 @@ static void put_defaults(const struct launch_file *file, struct json *root,
         json_put_int(attention, "head_dim", heads > 0 ? hidden / heads : 0);
     }
     int64_t width = gated ? (int64_t)hidden * 8 / 3 / 64 * 64 : (int64_t)4 * hidden;
-    if (!json_has(root, "dense_width") && !fact(file, "model.moe.experts"))
+    /* Biases of MLPs without a gate are no part of the native form: 5 of 12 hidden per layer. */
+    if (!gated)
+        json_put_bool(root, "mlp_bias", false);
+    if (number(file, "model.dense_width", 0) == 0 && !fact(file, "model.moe.experts"))
         json_put_int(root, "dense_width", width);
     if (fact(file, "model.moe.experts")) {
         struct json *moe = section(sections, "moe");
         json_put_bool(moe, "normalize_top_k", true);
         if (!json_has(moe, "width"))
-            json_put_int(moe, "width", number(file, "model.dense_width", (int)width));
+            json_put_int(moe, "width",
+                         number(file, "model.dense_width", 0) > 0
+                             ? number(file, "model.dense_width", 0)
+                             : width);
         if (!fact(file, "model.moe_layers"))
             json_put_int(root, "dense_width", 0);
     }

@@ -37,12 +37,15 @@ struct launch_clash {
 };
 
 enum launch_form { LAUNCH_ARGUMENTS, LAUNCH_TOML, LAUNCH_OVERRIDES, LAUNCH_SCHEDULER };
+/* How many processes start: by torchrun, by NPROC_PER_NODE, or by options of the program. */
+enum launch_starter { START_TORCHRUN, START_ENVIRONMENT, START_OPTIONS };
 
 struct launch_target {
     const char *name, *title;
     const char *version; /* of the engine whose options the rows were taken from */
     const char *engine;  /* of --engine, that has this target's memory */
     enum launch_form form;
+    enum launch_starter starter;
     const char *program;  /* the command that is written in front of the options */
     const char *signs[4]; /* words by which a command is recognized as this target's */
     bool underscores;     /* options are spelled with underscores */
@@ -54,6 +57,7 @@ struct launch_target {
     const struct launch_clash *clashes;             /* up to an empty entry */
     const char *const *neutral;  /* options without influence on memory or time; PREFIX* */
     const char *const *unjudged; /* options with influence that no row expresses, and the effect */
+    const char *const *more_neutral, *const *more_unjudged; /* second lists; NULL: none */
 };
 extern const struct launch_target launch_targets[];
 extern const size_t launch_target_count;

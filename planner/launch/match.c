@@ -21,6 +21,8 @@ static bool same_value(const char *said, const char *row)
 {
     if (strcmp(said, row) == 0 || same_number(said, row))
         return true;
+    if (strcmp(row, "false") == 0)
+        return strcmp(said, "False") == 0;
     return strcmp(row, "true") == 0 && (strcmp(said, "True") == 0 || said[0] == '\0');
 }
 
@@ -134,9 +136,9 @@ static void mark_matched(struct launch_file *file)
             }
 }
 
-static bool is_neutral(const struct launch_target *target, const char *name)
+static bool is_listed(const char *const *words, const char *name)
 {
-    for (const char *const *word = target->neutral; word && *word; word++) {
+    for (const char *const *word = words; word && *word; word++) {
         size_t length = strlen(*word);
         if ((*word)[length - 1] == '*' ? strncmp(*word, name, length - 1) == 0
                                        : strcmp(*word, name) == 0)
@@ -145,12 +147,23 @@ static bool is_neutral(const struct launch_target *target, const char *name)
     return false;
 }
 
-static const char *unjudged(const struct launch_target *target, const char *name)
+static bool is_neutral(const struct launch_target *target, const char *name)
 {
-    for (const char *const *word = target->unjudged; word && *word; word += 2)
+    return is_listed(target->neutral, name) || is_listed(target->more_neutral, name);
+}
+
+static const char *effect_in(const char *const *words, const char *name)
+{
+    for (const char *const *word = words; word && *word; word += 2)
         if (strcmp(word[0], name) == 0)
             return word[1];
     return NULL;
+}
+
+static const char *unjudged(const struct launch_target *target, const char *name)
+{
+    const char *effect = effect_in(target->unjudged, name);
+    return effect ? effect : effect_in(target->more_unjudged, name);
 }
 
 static void sort_out(struct launch_file *file)
@@ -305,6 +318,29 @@ static int data_parallel(const struct launch_settings *settings)
     return model_ranks > 0 && gpus % model_ranks == 0 ? (int)(gpus / model_ranks) : 0;
 }
 
+/* Prompt and response of post-training share a sequence; a mini-batch counts prompts. */
+static int complete_samples(struct launch_settings *settings, struct diag_list *reterr)
+{
+    int prompt = launch_number(settings, "prompt", 0), n = launch_number(settings, "responses", 1);
+    const char *key = launch_get(settings, "seq") ? "seq" : "response";
+    int tokens = launch_number(settings, key, 0),
+        batch = launch_number(settings, "global_batch", 0);
+    struct pos at = place(settings, key);
+    drop(settings, "prompt");
+    drop(settings, "responses");
+    /* A micro-batch of a number of tokens is one row. */
+    if (launch_number(settings, "tokens_per_gpu", 0) > 0 &&
+        put_product(settings, "micro_batch", 1, place(settings, "tokens_per_gpu"), reterr) != 0)
+        return -1;
+    if (tokens > 0 && (prompt > 0 || strcmp(key, "response") == 0) &&
+        put_product(settings, "seq", (int64_t)tokens + prompt, at, reterr) != 0)
+        return -1;
+    drop(settings, "response");
+    return n > 1 && batch > 0 ? put_product(settings, "global_batch", (int64_t)batch * n,
+                                            place(settings, "global_batch"), reterr)
+                              : 0;
+}
+
 /* torchtitan's shard degree, -1 for the rest, and batches per data-parallel rank. */
 static int complete_torchtitan(struct launch_settings *settings, struct diag_list *reterr)
 {
@@ -332,7 +368,7 @@ static int complete_torchtitan(struct launch_settings *settings, struct diag_lis
 
 int launch_complete(struct launch_settings *settings, int layers, struct diag_list *reterr)
 {
-    if (complete_stages(settings, layers, reterr) != 0 ||
+    if (complete_samples(settings, reterr) != 0 || complete_stages(settings, layers, reterr) != 0 ||
         complete_torchtitan(settings, reterr) != 0)
         return -1;
     const char *global = launch_get(settings, "global_batch");

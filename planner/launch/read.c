@@ -85,14 +85,15 @@ static bool split_option(const char *word, char *ret, size_t size, const char **
     return ret[0] != '\0';
 }
 
-/* Values up to the next option, joined by blanks. */
+/* Values up to the next option or override, joined by blanks. */
 static const struct shell_word *read_values(struct launch_file *file, const struct shell_word *word,
                                             char *ret, size_t size)
 {
     size_t used = 0;
-    (void)file;
+    bool overrides = file->target->form == LAUNCH_OVERRIDES;
     ret[0] = '\0';
-    for (; word && !is_option(word->text); word = word->next)
+    for (; word && !is_option(word->text) && !(overrides && strchr(word->text, '='));
+         word = word->next)
         text_append(ret, size, &used, "%s%s", used > 0 ? " " : "", word->text);
     return word;
 }
@@ -198,14 +199,14 @@ static const struct {
     { "num_machines", NODES },
     { "num_nodes", NODES },
     { "actor-num-nodes", NODES },
-    { "trainer.nnodes", NODES },
+    { "trainer-nnodes", NODES },
     { "nproc-per-node", NODE_GPUS },
     { "nproc_per_node", NODE_GPUS },
     { "ntasks-per-node", NODE_GPUS },
     { "gpus-per-node", NODE_GPUS },
     { "num_gpus", NODE_GPUS },
     { "actor-num-gpus-per-node", NODE_GPUS },
-    { "trainer.n_gpus_per_node", NODE_GPUS },
+    { "trainer-n-gpus-per-node", NODE_GPUS },
     { "num_processes", GPUS },
     { "ntasks", GPUS },
     { "np", GPUS },

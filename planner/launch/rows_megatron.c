@@ -295,7 +295,7 @@ const struct launch_clash megatron_clashes[] = {
     { { "recompute-granularity=selective", "recompute-method" },
       "recompute-method belongs to full recompute",
       "leave it out" },
-    { { "expert-model-parallel-size>1", "!num-experts" },
+    { { "num-layers", "expert-model-parallel-size>1", "!num-experts" },
       "expert parallelism needs num-experts",
       "leave expert-model-parallel-size out" },
     { { "use-torch-fsdp2", "use-distributed-optimizer" },
@@ -318,6 +318,9 @@ const struct launch_clash megatron_clashes[] = {
 };
 
 const char *const megatron_neutral[] = {
+    "fp8-*",
+    "fp4-*",
+    "inprocess-*",
     "use-mcore-models",
     "transformer-impl",
     "moe-grouped-gemm",

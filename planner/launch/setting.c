@@ -152,8 +152,8 @@ static int put_derived(struct launch_settings *settings, const struct plan *plan
     int64_t local = l->pp > 1 ? plan->global_batch / dp : l->micro_batch;
     node = node > 0 && node < plan->gpus ? node : plan->gpus;
     if (put_number(settings, "fsdp", whole ? 1 : l->fsdp, reterr) != 0 ||
-        put_number(settings, "d_rep", whole ? dp : l->d_rep, reterr) != 0 ||
-        put_number(settings, "e_rep", whole ? dp : l->e_rep, reterr) != 0 ||
+        put_number(settings, "d_rep", whole ? 1 : l->d_rep, reterr) != 0 ||
+        put_number(settings, "e_rep", whole ? 1 : l->e_rep, reterr) != 0 ||
         put_number(settings, "gpus", plan->gpus, reterr) != 0 ||
         put_number(settings, "node_gpus", node, reterr) != 0 ||
         put_number(settings, "nodes", (plan->gpus + node - 1) / node, reterr) != 0 ||
@@ -162,13 +162,15 @@ static int put_derived(struct launch_settings *settings, const struct plan *plan
         put_number(settings, "local_batch", local, reterr) != 0 ||
         put_number(settings, "sequence_parallel", l->tp > 1, reterr) != 0)
         return -1;
+    if (whole && put_number(settings, "replicas", dp, reterr) != 0)
+        return -1;
     if (l->pp > 1 && put_number(settings, "stage_micro_batch", l->micro_batch, reterr) != 0)
         return -1;
     if (plan->model.moe.experts > 0 &&
         launch_put(settings, "moe_kernels", "grouped", (struct pos){ 0 }, reterr) != 0)
         return -1;
     if (l->e_rep == l->d_rep || plan->model.moe.experts == 0)
-        (void)put_number(settings, "e_rep", whole ? dp : l->d_rep, reterr);
+        (void)put_number(settings, "e_rep", whole ? 1 : l->d_rep, reterr);
     return launch_put(settings, "dtype", "bf16", (struct pos){ 0 }, reterr);
 }
 
@@ -260,7 +262,9 @@ static int put_model(struct launch_settings *settings, const struct model *model
                       : diag_no_memory(reterr);
     json_free(document);
     if (status != 0 || put_moe_layers(settings, model, reterr) != 0 ||
-        launch_put(settings, "model_name", model->name, (struct pos){ 0 }, reterr) != 0)
+        launch_put(settings, "model_name", model->name, (struct pos){ 0 }, reterr) != 0 ||
+        launch_put(settings, "checkpoint", model->title[0] ? model->title : model->name,
+                   (struct pos){ 0 }, reterr) != 0)
         return -1;
     if (put_number(settings, "model.mtp_layers", model_predicts(model) ? model->mtp_layers : 0,
                    reterr) != 0)

@@ -299,7 +299,7 @@ static void note_depth(struct scan *scan, const char *word, struct pos at)
 }
 
 /* A redirection: its operator and the word behind it. */
-static void skip_redirection(struct scan *scan, struct text *text)
+static void skip_redirection(struct scan *scan, struct text *text, const char *command)
 {
     struct shell_word *first = NULL, *last = NULL;
     struct fields fields = { &first, &last, scan_here(scan) };
@@ -309,7 +309,8 @@ static void skip_redirection(struct scan *scan, struct text *text)
         scan_step(scan);
     skip(scan, false);
     read_word(scan, text, &fields);
-    if (!document || !first)
+    /* The document of sbatch is a script. */
+    if (!document || !first || strcmp(command, "sbatch") == 0 || strcmp(command, "bash") == 0)
         return;
     size_t length = strlen(first->text);
     while (scan->at < scan->end && *scan->at != '\n')
@@ -344,6 +345,22 @@ static void add_command(struct scan *scan, struct shell_word *first, struct shel
     scan->script->last = command;
 }
 
+static void read_lines(struct scan *scan, struct text *text);
+
+/* The script of bash -c "...". */
+static void read_inner(struct scan *scan, struct text *text, const struct shell_word *word)
+{
+    struct scan inner = *scan;
+    inner.at = inner.line_start = word->text;
+    inner.end = word->text + strlen(word->text);
+    inner.line = word->at.line;
+    if (++inner.nesting > DEPTH_MAX)
+        return;
+    read_lines(&inner, text);
+    scan->failed = inner.failed;
+    scan->words = inner.words;
+}
+
 /* Up to the end of a command: a line, or ; & | and brackets. */
 static void read_command(struct scan *scan, struct text *text)
 {
@@ -359,7 +376,7 @@ static void read_command(struct scan *scan, struct text *text)
         if (c == '<' || c == '>' || numbered) {
             if (numbered)
                 scan_step(scan);
-            skip_redirection(scan, text);
+            skip_redirection(scan, text, first ? first->text : "");
             continue;
         }
         if (bytes > 0) {
@@ -379,6 +396,9 @@ static void read_command(struct scan *scan, struct text *text)
     }
     if (first)
         add_command(scan, first, last);
+    for (struct shell_word *word = first; word && word->next; word = word->next)
+        if (word->text[0] == '-' && strchr(word->text, 'c') && strchr(word->next->text, ' '))
+            read_inner(scan, text, word->next);
     if (scan->at < scan->end && *scan->at != '#')
         scan_step(scan);
 }
@@ -403,6 +423,16 @@ static void read_comment(struct scan *scan, struct text *text)
         scan_step(scan);
 }
 
+static void read_lines(struct scan *scan, struct text *text)
+{
+    while (scan->at < scan->end && !scan->failed) {
+        if (*scan->at == '#')
+            read_comment(scan, text);
+        else
+            read_command(scan, text);
+    }
+}
+
 int shell_read(const char *name, const char *text, size_t bytes, struct shell_script *ret,
                struct diag_list *reterr)
 {
@@ -417,12 +447,7 @@ int shell_read(const char *name, const char *text, size_t bytes, struct shell_sc
                          .reterr = reterr };
     if (!word.bytes || !scan.name)
         scan_no_memory(&scan);
-    while (scan.at < scan.end && !scan.failed) {
-        if (*scan.at == '#')
-            read_comment(&scan, &word);
-        else
-            read_command(&scan, &word);
-    }
+    read_lines(&scan, &word);
     free(word.bytes);
     return scan.failed ? -1 : 0;
 }

@@ -207,25 +207,44 @@ static void write_word(const char *text, FILE *out)
     (void)fprintf(out, strpbrk(text, " *|()[]+'\"$&;<>") ? "'%s'" : "%s", text);
 }
 
-static void write_arguments(const struct launch_target *target,
-                            const struct launch_settings *settings, const struct written *written,
-                            FILE *out)
+/* The command in front of the options, and its program. */
+static void write_starter(const struct launch_target *target,
+                          const struct launch_settings *settings, FILE *out)
 {
-    (void)fprintf(out,
-                  "torchrun --nnodes %s --nproc-per-node %s --node-rank \"${NODE_RANK:-0}\" \\\n"
-                  "    --master-addr \"${MASTER_ADDR:-localhost}\" "
-                  "--master-port \"${MASTER_PORT:-29500}\" \\\n    %s",
-                  launch_get(settings, "nodes"), launch_get(settings, "node_gpus"),
-                  target->program);
+    const char *nodes = launch_get(settings, "nodes"), *node = launch_get(settings, "node_gpus");
+    if (target->starter == START_TORCHRUN)
+        (void)fprintf(out,
+                      "torchrun --nnodes %s --nproc-per-node %s --node-rank \"${NODE_RANK:-0}\" "
+                      "\\\n    --master-addr \"${MASTER_ADDR:-localhost}\" --master-port "
+                      "\"${MASTER_PORT:-29500}\" \\\n    ",
+                      nodes, node);
+    else if (target->starter == START_ENVIRONMENT)
+        (void)fprintf(out,
+                      "NNODES=%s NPROC_PER_NODE=%s NODE_RANK=\"${NODE_RANK:-0}\" \\\n    "
+                      "MASTER_ADDR=\"${MASTER_ADDR:-localhost}\" \\\n    ",
+                      nodes, node);
+    (void)fputs(target->program, out);
+}
+
+/* " --name value" or " name=value", each in a line of its own. */
+static void write_options(const struct launch_target *target, const struct written *written,
+                          FILE *out)
+{
+    bool overrides = target->form == LAUNCH_OVERRIDES;
     for (size_t i = 0; i < written->count; i++) {
         char name[OPTION_BYTES], spelled[256];
         const char *value = strchr(written->options[i], '=');
         size_t length = value ? (size_t)(value - written->options[i]) : strlen(written->options[i]);
         (void)snprintf(name, sizeof name, "%.*s", (int)length, written->options[i]);
         launch_spell(target, name, spelled, sizeof spelled);
-        (void)fprintf(out, " \\\n    --%s", spelled);
+        /* Hydra adds a key to a free-form group with ++. */
+        (void)fprintf(out, " \\\n    %s%s",
+                      !overrides                      ? "--"
+                      : strstr(spelled, ".override_") ? "++"
+                                                      : "",
+                      spelled);
         if (value || target->values)
-            (void)fputc(' ', out);
+            (void)fputc(overrides ? '=' : ' ', out);
         write_word(value ? value + 1 : target->values ? "true" : "", out);
     }
     (void)fputs(" \\\n    \"$@\"\n", out);
@@ -291,8 +310,10 @@ char *launch_write(const struct launch_target *target, const struct launch_setti
         write_toml(written, out);
     else if (target->form == LAUNCH_SCHEDULER)
         write_scheduler(target, settings, plan_path, out);
-    else
-        write_arguments(target, settings, written, out);
+    else {
+        write_starter(target, settings, out);
+        write_options(target, written, out);
+    }
     free(written);
     if (fclose(out) != 0) {
         free(text);

@@ -68,7 +68,8 @@ static const struct told screens[] = {
              "$RANKFIT compare $TMP/plan.json $TMP/measurement.json" },
     { "export to every target", 0,
       "$RANKFIT plan " SMALL " -o $TMP/p.yaml >/dev/null && cd $TMP && "
-      "for t in megatron torchtitan slurm mpirun; do $RANKFIT export p.yaml --to $t; done" },
+      "for t in megatron torchtitan megatron-bridge verl slime ms-swift slurm mpirun; do $RANKFIT "
+      "export p.yaml --to $t; done" },
     { "export of stages and MLA", 0,
       "$RANKFIT plan --model deepseek-v3 --hardware h100-sxm --gpus 512 --seq 4096 --pp 8 --ep 8 "
       "--tp 1 -o $TMP/p.yaml >/dev/null 2>&1; $RANKFIT export $TMP/p.yaml --to megatron" },

@@ -53,6 +53,8 @@ static const struct {
     { "# a\n#SBATCH --nodes=4 -N 2\nb", "#SBATCH|--nodes=4|-N|2;b" },
     { "A=1 B=2 a $A", "a|1" },
     { "f() { a; }\nb", "f;a;b" },
+    { "C=\"cd x; a --y 1\"\nsrun bash -c \"$C\"", "srun|bash|-c|cd x; a --y 1;cd|x;a|--y|1" },
+    { "sbatch <<END\n#SBATCH -N 2\na b\nEND", "sbatch;#SBATCH|-N|2;a|b;END" },
     { "a 'b", "error: a single quote is not closed" },
     { "a \"b", "error: a double quote is not closed" },
     { "A=(b", "error: ( is not closed" },
