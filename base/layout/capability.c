@@ -60,8 +60,18 @@ static bool has_local(const struct model *model)
 
 static bool has_latents(const struct model *model)
 {
-    return has_mixer(model, MIXER_MLA) || has_mixer(model, MIXER_DSA) ||
-           has_mixer(model, MIXER_DSA_SHARED);
+    return has_mixer(model, MIXER_MLA);
+}
+
+static bool has_sparse_latents(const struct model *model)
+{
+    return has_mixer(model, MIXER_DSA) || has_mixer(model, MIXER_DSA_SHARED);
+}
+
+static bool has_other_latents(const struct model *model)
+{
+    return has_latents(model) && (model->mla.q_rank == 0 || model->gqa.qkv_bias ||
+                                  model->mla.value_dim > model->gqa.head_dim);
 }
 
 static bool has_half_layers(const struct model *model)
@@ -168,7 +178,8 @@ static const struct model_limit limits[] = {
       has_wide_delta_net },
     { "linear attention (lightning)", has_lightning },
     { "Mamba-2", has_mamba },
-    { "attention through latents (MLA)", has_latents },
+    { "sparse attention through MLA's compressed keys and values", has_sparse_latents },
+    { "MLA with uncompressed queries, biases or values wider than keys", has_other_latents },
     { "attention windows or chunks in some layers only", has_local },
     { "layers that are attention or an MLP alone", has_half_layers },
     { "attention sinks", has_sinks },
@@ -184,6 +195,7 @@ static const struct model_limit limits[] = {
 
 /* The host alone runs these so far. */
 static const struct model_limit cuda_limits[] = {
+    { "attention through MLA's compressed keys and values", has_latents },
     { "a router with sigmoids, corrections, groups or a scale", has_other_router },
     { "rope of adjacent dimensions", has_adjacent_rope },
     { "rope that scales cosines and sines (yarn)", has_scaled_rotation },
@@ -229,6 +241,18 @@ static int check_limits(enum backend backend, const struct model *model,
     return rc;
 }
 
+/* Keys and values of one rank's tokens are expanded there. */
+static int check_latent_context(enum backend backend, const struct model *model,
+                                const struct choices *choices, struct diag_list *reterr)
+{
+    if (!has_latents(model) || choices->layout.cp == 1)
+        return 0;
+    diag_error(reterr, (struct pos){ 0 },
+               "the %s backend does not run cp=%d with MLA, which %s has", backend_names[backend],
+               choices->layout.cp, model->name);
+    return diag_hint(reterr, "it runs MLA with cp=1");
+}
+
 int capability_check(enum backend backend, const struct model *model, const struct choices *choices,
                      struct diag_list *reterr)
 {
@@ -246,6 +270,8 @@ int capability_check(enum backend backend, const struct model *model, const stru
     if (check_key(backend, &own_keys[backend], choices, reterr))
         rc = -1;
     if (check_limits(backend, model, limits, sizeof limits / sizeof *limits, reterr))
+        rc = -1;
+    if (check_latent_context(backend, model, choices, reterr))
         rc = -1;
     if (check_limits(backend, model, runs->limits, runs->limit_count, reterr))
         rc = -1;

@@ -10,6 +10,7 @@
 #include "base/diag.h"
 #include "base/layout/primitives.h"
 #include "executor/backend/delta.h"
+#include "executor/backend/latent.h"
 #include "executor/memory/arena.h"
 
 #include <stdbool.h>
@@ -66,6 +67,12 @@ struct attention {
     int64_t key_tokens, first_query, run_stride;
     /* The backward sums in one order: the same input gives the same bits. */
     bool deterministic;
+    /* Where values are narrower than keys, or lie between other columns: their width (0: head_dim)
+     * and the elements between their heads (0: the width). o has rows of heads * value width. */
+    int value_dim;
+    int64_t v_head_stride;
+    int64_t o_stride, lse_stride; /* of o, and of lse and delta; 0: dense */
+    float score_factor;           /* of the scores, in addition to 1 / sqrt(head_dim); 0: 1 */
 };
 struct attention_gradient {
     struct attention forward; /* o and lse as the forward left them */
@@ -76,6 +83,8 @@ struct attention_gradient {
     void *workspace; /* attention_workspace bytes */
     /* Elements between the heads of dq (0: head_dim); a gated projection has gates between them. */
     int64_t dq_head_stride;
+    int64_t dv_head_stride; /* between the heads of dv (0: the values' width) */
+    int64_t d_o_stride;     /* 0: dense */
     /* When not NULL, dk and dv are not written: they are added here, rows of keys `sum_stride`
      * elements apart. */
     float *dk_sum, *dv_sum;
@@ -326,6 +335,18 @@ struct backend_ops {
      * states that take a host long to draw. */
     int (*draw_normal)(struct backend *b, enum stream s, int64_t count, float *to, uint64_t key,
                        uint64_t first, double deviation, struct diag_list *reterr);
+
+    /* Attention through compressed keys and values; latent.h has the contract. */
+    int (*column_norm)(struct backend *b, enum stream s, const struct column_norm *n,
+                       struct diag_list *reterr);
+    int (*column_norm_backward)(struct backend *b, enum stream s,
+                                const struct column_norm_gradient *g, struct diag_list *reterr);
+    int (*part_rope)(struct backend *b, enum stream s, const struct part_rope *r,
+                     struct diag_list *reterr);
+    int (*join_keys)(struct backend *b, enum stream s, const struct joined_keys *j,
+                     struct diag_list *reterr);
+    int (*join_keys_backward)(struct backend *b, enum stream s,
+                              const struct joined_keys_gradient *g, struct diag_list *reterr);
 
     /* The gated delta net; delta.h has the contract. */
     uint64_t (*delta_workspace_bytes)(const struct backend *b, const struct delta_rule *d,

@@ -38,35 +38,21 @@ static struct rope rope_of(const struct layer_call *call, void *q, void *k)
     const struct widths n = widths_of(call);
     const struct model *m = layer_model(call);
     const struct gqa *g = &m->gqa;
-    const struct zigzag *order = &call->batch->order;
-    struct rope ret = { .rows = call->batch->tokens,
-                        .tokens = zigzag_tokens(order),
-                        .heads = g->heads,
-                        .kv_heads = g->kv_heads,
-                        .head_dim = g->head_dim,
-                        .rotary_dim = (int)(g->rotary_fraction * g->head_dim + 0.5),
-                        .theta = g->rope_theta,
-                        .norm_eps = m->norm_eps,
-                        .q_norm = state_weight(call->state, call->unit, ROLE_Q_NORM),
-                        .k_norm = state_weight(call->state, call->unit, ROLE_K_NORM),
-                        .qkv = saved_of(call)->qkv.data,
-                        .qkv_stride = n.qkv,
-                        .k_offset = n.k_offset,
-                        .q = q,
-                        .k = k,
-                        .q_head_stride = n.head_stride,
-                        .norm_zero_centred = m->norm_zero_centred };
-    ret.adjacent = g->rope_adjacent;
-    ret.rotation_factor = g->rope.rotation_factor;
-    ret.stretched = g->rope.form != ROPE_PLAIN;
-    if (ret.stretched)
-        model_rope_frequencies(g, (int64_t)call->state->work->plan->seq_tokens, ret.rotary_dim,
-                               ret.frequency);
-    if (zigzag_runs(order) > 1) {
-        ret.run_tokens = zigzag_run_tokens(order);
-        for (int run = 0; run < 2; run++)
-            ret.run_first[run] = zigzag_run_first(order, run);
-    }
+    struct rope ret = layer_angles(call, (int)(g->rotary_fraction * g->head_dim + 0.5));
+
+    ret.heads = g->heads;
+    ret.kv_heads = g->kv_heads;
+    ret.head_dim = g->head_dim;
+    ret.norm_eps = m->norm_eps;
+    ret.q_norm = state_weight(call->state, call->unit, ROLE_Q_NORM);
+    ret.k_norm = state_weight(call->state, call->unit, ROLE_K_NORM);
+    ret.norm_zero_centred = m->norm_zero_centred;
+    ret.qkv = saved_of(call)->qkv.data;
+    ret.qkv_stride = n.qkv;
+    ret.k_offset = n.k_offset;
+    ret.q_head_stride = n.head_stride;
+    ret.q = q;
+    ret.k = k;
     return ret;
 }
 

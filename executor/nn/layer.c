@@ -9,6 +9,28 @@ struct layer_call layer_call(struct state *state, struct micro_batch *batch, int
     return (struct layer_call){ state, batch, layer, state_layer_unit(layer), keep, saved };
 }
 
+struct rope layer_angles(const struct layer_call *call, int rotary_dim)
+{
+    const struct gqa *g = &layer_model(call)->gqa;
+    const struct zigzag *order = &call->batch->order;
+    struct rope ret = { .rows = call->batch->tokens,
+                        .tokens = zigzag_tokens(order),
+                        .rotary_dim = rotary_dim,
+                        .theta = g->rope_theta,
+                        .adjacent = g->rope_adjacent,
+                        .stretched = g->rope.form != ROPE_PLAIN,
+                        .rotation_factor = g->rope.rotation_factor };
+    if (ret.stretched)
+        model_rope_frequencies(g, (int64_t)call->state->work->plan->seq_tokens, rotary_dim,
+                               ret.frequency);
+    if (zigzag_runs(order) > 1) {
+        ret.run_tokens = zigzag_run_tokens(order);
+        for (int run = 0; run < 2; run++)
+            ret.run_first[run] = zigzag_run_first(order, run);
+    }
+    return ret;
+}
+
 struct buffer layer_norm(const struct layer_call *call, enum role role, const struct buffer *input)
 {
     struct work *w = call->state->work;
@@ -95,6 +117,7 @@ struct buffer layer_project_out_input(const struct layer_call *call, enum role r
 static const struct mixer_ops *const mixers[MIXER_COUNT] = {
     [MIXER_GQA] = &attention_ops,
     [MIXER_GDN] = &delta_ops,
+    [MIXER_MLA] = &latent_ops,
 };
 static const struct ffn_ops *const ffns[FFN_COUNT] = {
     [FFN_DENSE] = &dense_ops,

@@ -52,8 +52,9 @@ struct ffn_ops {
     void (*backward)(const struct layer_call *call, struct buffer *gradient);
 };
 
-extern const struct mixer_ops attention_ops, delta_ops; /* attention.c, delta_net.c */
-extern const struct ffn_ops dense_ops, experts_ops;     /* mlp.c, experts.c */
+extern const struct mixer_ops attention_ops, delta_ops, latent_ops; /* attention.c, delta_net.c,
+                                                                      latent.c */
+extern const struct ffn_ops dense_ops, experts_ops;                 /* mlp.c, experts.c */
 
 /* Opens and closes what a layer's kinds save. -1 with a diagnostic. */
 int layer_saved_open(struct layer_saved *saved, const struct work *work, int layer);
@@ -65,6 +66,10 @@ void layer_forward(const struct layer_call *call, struct buffer *output, enum ow
 void layer_replay(const struct layer_call *call);
 /* gradient: of the output, becomes that of the input in place. The checkpoint is given back. */
 void layer_backward(const struct layer_call *call, struct buffer *gradient);
+
+/* Rotary embedding of the batch's tokens without its tensors, heads and norms: the angles that the
+ * model turns rotary_dim dimensions of a head by. */
+struct rope layer_angles(const struct layer_call *call, int rotary_dim);
 
 /* Norm `role` of `input` into a new working tensor; and its backward, added into gradient. */
 struct buffer layer_norm(const struct layer_call *call, enum role role, const struct buffer *input);

@@ -24,6 +24,16 @@ struct row {
     const char *model, *options;
 };
 
+/* DeepSeek-V3 cut down: MLA, groups of experts, three dense layers first. */
+#define MLA                                                                                        \
+    "deepseek-v3",                                                                                 \
+        "--set model.layers=4 --set model.hidden=128 --set model.vocab=1024 --set model.heads=4 "  \
+        "--set model.kv_heads=4 --set model.attention.head_dim=48 --set model.nope_dim=32 "        \
+        "--set model.rope_dim=16 --set model.latent.value_dim=32 --set model.q_rank=64 "           \
+        "--set model.kv_rank=48 --set model.rotary_fraction=0.3333333333333333 "                   \
+        "--set model.dense_width=256 --set model.experts=16 --set model.moe.top_k=3 "              \
+        "--set model.moe.width=64 --set model.moe.shared_width=64 --set cp=1 "
+
 /* GLM-4.5 cut down: a dense layer first, sigmoids, corrections, biases, a shared expert. */
 #define GLM                                                                                        \
     "glm-4.5", "--set model.layers=4 --set model.hidden=128 --set model.vocab=1024 "               \
@@ -128,6 +138,13 @@ static const struct row rows[] = {
     { "tiny-hybrid-moe",
       "--gpus 3 --seq 600 --set cp=3 --set ep=1 --set linear_context=state_pass --set "
       "recompute=full" },
+    { MLA "--gpus 1 --seq 512 --micro-batch 4 --set recompute=none --routing natural" },
+    { MLA "--gpus 1 --seq 512 --micro-batch 4 --set recompute=full" },
+    { MLA "--gpus 2 --seq 1K --set ep=2 --set recompute=full --set keep_attention=1" },
+    { MLA "--gpus 4 --seq 512 --micro-batch 2 --set ep=4 --set recompute=full --set moe=chunked "
+          "--set moe_chunks=2 --routing natural" },
+    { MLA "--gpus 4 --seq 512 --global-batch 8 --set sharding=zero1 --set ep=2 --set "
+          "recompute=full --set recompute_layers=2" },
     { GLM "--gpus 1 --seq 1K --micro-batch 2 --set recompute=none --routing natural" },
     { GLM "--gpus 2 --seq 1K --set cp=2 --set ep=2 --set recompute=full" },
     { GLM "--gpus 4 --seq 512 --micro-batch 2 --set ep=4 --set recompute=full --set moe=chunked "

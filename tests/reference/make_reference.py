@@ -28,7 +28,8 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import (
-    Glm4MoeConfig, Glm4MoeForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen3_5ForCausalLM, Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3Config,
+    DeepseekV3Config, DeepseekV3ForCausalLM, Glm4MoeConfig, Glm4MoeForCausalLM, Glm4MoeLiteConfig,
+    Glm4MoeLiteForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen3_5ForCausalLM, Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig, Qwen3_5TextConfig, Qwen3Config,
     Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, Qwen3NextConfig, Qwen3NextForCausalLM)
 
 SEQUENCES, STEPS, YARDSTICK_BATCHES = 2, 20, 8
@@ -67,7 +68,12 @@ SMALL = dict(
     vocab_size=128, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
     head_dim=16, max_position_embeddings=256, rms_norm_eps=1e-6, tie_word_embeddings=False,
     attention_bias=False, hidden_act="silu", intermediate_size=48)
-EXTRA_KEYS = ["use_qk_norm", *GROUPED]
+MLA = dict(
+    vocab_size=128, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
+    max_position_embeddings=256, rms_norm_eps=1e-6, tie_word_embeddings=False, attention_bias=False,
+    hidden_act="silu", intermediate_size=48, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=12,
+    qk_rope_head_dim=8, v_head_dim=16)
+EXTRA_KEYS = ["use_qk_norm", "rope_interleave", *GROUPED, *(k for k in MLA if k.startswith(("q", "kv", "v_")))]
 
 
 def configurations():
@@ -83,10 +89,16 @@ def configurations():
     following = Qwen3NextConfig(**HYBRID, **EXPERTS, intermediate_size=48, rope_parameters=HYBRID_ROPE)
     scaled = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 8.0, "beta_slow": 1.0,
               "original_max_position_embeddings": 64}
+    latent = {**scaled, "mscale": 1.0, "mscale_all_dim": 0.7}
+    deepseek = DeepseekV3Config(**MLA, **GROUPED, rope_parameters=latent)
+    flash = Glm4MoeLiteConfig(**{**MLA, "v_head_dim": 12, "rms_norm_eps": 1e-5},
+                              **{**GROUPED, "n_group": 1, "topk_group": 1}, rope_parameters=ROPE)
     llama = LlamaConfig(**SMALL, rope_parameters=scaled)
     glm = Glm4MoeConfig(**GLM, **GROUPED, rope_parameters=HYBRID_ROPE)
     return {
         "llama-yarn": (llama, LlamaForCausalLM, 80),
+        "deepseek-v3": (deepseek, DeepseekV3ForCausalLM, 40),
+        "glm4-moe-lite": (flash, Glm4MoeLiteForCausalLM, 40),
         "glm4-moe": (glm, Glm4MoeForCausalLM, 40),
         "qwen3-moe": (moe, Qwen3MoeForCausalLM, 64),
         "qwen3-dense": (dense, Qwen3ForCausalLM, 64),

@@ -14,7 +14,7 @@ struct tile_state {
     float *scores, *probs; /* [TILE, TILE]; probs packed */
     float *sums;           /* [TILE, width] output before division */
     float largest[TILE], total[TILE];
-    int64_t width; /* head_dim in whole strips */
+    int64_t width; /* of values, in whole strips */
 };
 
 static void state_open(struct tile_state *t, float *workspace, const struct attention *a)
@@ -25,7 +25,7 @@ static void state_open(struct tile_state *t, float *workspace, const struct atte
     t->sums = t->v + TILE_PANEL;
     t->scores = t->sums + TILE_PANEL;
     t->probs = t->scores + TILE_SQUARE;
-    t->width = tile_padded(a->head_dim, TILE_COLUMNS);
+    t->width = tile_padded(attention_value_dim(a), TILE_COLUMNS);
 }
 
 /* One row against one tile of keys: scores become exp(score - largest), sums and total are brought
@@ -72,7 +72,7 @@ static void visit_keys(const struct attention *a, struct tile_state *t, int64_t 
 {
     tile_pack_lines(k + key * a->k_stride, DTYPE_BF16, a->k_stride, keys, a->head_dim, TILE_COLUMNS,
                     t->k);
-    tile_pack_columns(v + key * a->v_stride, DTYPE_BF16, a->v_stride, a->head_dim, keys,
+    tile_pack_columns(v + key * a->v_stride, DTYPE_BF16, a->v_stride, attention_value_dim(a), keys,
                       TILE_COLUMNS, t->v);
     memset(t->scores, 0, TILE_SQUARE * sizeof *t->scores);
     tile_multiply(rows, keys, a->head_dim, t->q, t->k, t->scores, TILE);
@@ -85,7 +85,7 @@ static void visit_keys(const struct attention *a, struct tile_state *t, int64_t 
             memset(scores, 0, (size_t)keys * sizeof *scores);
     }
     tile_pack_lines(t->scores, DTYPE_FP32, TILE, rows, keys, TILE_ROWS, t->probs);
-    tile_multiply(rows, a->head_dim, keys, t->probs, t->v, t->sums, t->width);
+    tile_multiply(rows, attention_value_dim(a), keys, t->probs, t->v, t->sums, t->width);
 }
 
 static void visit_queries(const struct attention *a, struct tile_state *t, int sequence, int head,
@@ -93,7 +93,7 @@ static void visit_queries(const struct attention *a, struct tile_state *t, int s
 {
     int64_t rows = a->tokens - query < TILE ? a->tokens - query : TILE;
     int64_t start = attention_query_row(a, sequence), key_row = sequence * attention_keys(a);
-    int64_t kv = (int64_t)(head / (a->heads / a->kv_heads)) * a->head_dim;
+    int64_t kv = head / (a->heads / a->kv_heads), width = attention_value_dim(a);
     const bf16 *q = a->q + (start + query) * a->q_stride + (int64_t)head * a->head_dim;
     tile_pack_lines(q, DTYPE_BF16, a->q_stride, rows, a->head_dim, TILE_ROWS, t->q);
     memset(t->sums, 0, (size_t)(TILE * t->width) * sizeof *t->sums);
@@ -104,12 +104,14 @@ static void visit_queries(const struct attention *a, struct tile_state *t, int s
     struct key_span tiles = attention_tiles(a, query, rows);
     for (int64_t key = tiles.first; key < tiles.last; key += TILE)
         visit_keys(a, t, query, rows, key, tiles.last - key < TILE ? tiles.last - key : TILE,
-                   a->k + key_row * a->k_stride + kv, a->v + key_row * a->v_stride + kv);
+                   a->k + key_row * a->k_stride + kv * a->head_dim,
+                   a->v + key_row * a->v_stride + kv * attention_v_head_stride(a));
     for (int64_t r = 0; r < rows; r++) {
-        int64_t row = (start + query + r) * a->heads + head;
-        for (int i = 0; i < a->head_dim; i++)
-            a->o[row * a->head_dim + i] = bf16_from_float(t->sums[r * t->width + i] / t->total[r]);
-        a->lse[row] = t->largest[r] + logf(t->total[r]);
+        int64_t row = start + query + r;
+        bf16 *o = a->o + row * attention_o_stride(a) + head * width;
+        for (int64_t i = 0; i < width; i++)
+            o[i] = bf16_from_float(t->sums[r * t->width + i] / t->total[r]);
+        a->lse[row * attention_lse_stride(a) + head] = t->largest[r] + logf(t->total[r]);
     }
 }
 

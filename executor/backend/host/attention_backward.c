@@ -70,9 +70,9 @@ static void differentiate(const struct place *p, struct tile_state *t, int64_t q
     memset(t->probs, 0, TILE_SQUARE * sizeof *t->probs);
     memset(t->d_scores, 0, TILE_SQUARE * sizeof *t->d_scores);
     tile_multiply(rows, keys, a->head_dim, t->q, t->k, t->probs, TILE);
-    tile_multiply(rows, keys, a->head_dim, t->d_o, t->v, t->d_scores, TILE);
+    tile_multiply(rows, keys, attention_value_dim(a), t->d_o, t->v, t->d_scores, TILE);
     for (int64_t r = 0; r < rows; r++) {
-        int64_t row = (p->start + query + r) * a->heads + p->head;
+        int64_t row = (p->start + query + r) * attention_lse_stride(a) + p->head;
         (void)attention_mask(attention_span(a, query + r), key, keys, t->probs + r * TILE);
         differentiate_row(t->probs + r * TILE, t->d_scores + r * TILE, keys, attention_scale(a),
                           a->lse[row], p->g->delta[row]);
@@ -95,17 +95,23 @@ static void visit_keys(const struct place *p, struct tile_state *t, int64_t quer
                        int64_t key, int64_t keys)
 {
     const struct attention *a = &p->g->forward;
-    int64_t d = a->head_dim;
+    int64_t d = a->head_dim, dv = attention_value_dim(a);
     const bf16 *k = a->k + (p->key_row + key) * a->k_stride + p->kv_head * d;
-    const bf16 *v = a->v + (p->key_row + key) * a->v_stride + p->kv_head * d;
+    const bf16 *v =
+        a->v + (p->key_row + key) * a->v_stride + p->kv_head * attention_v_head_stride(a);
     tile_pack_lines(k, DTYPE_BF16, a->k_stride, keys, d, TILE_COLUMNS, t->k);
-    tile_pack_lines(v, DTYPE_BF16, a->v_stride, keys, d, TILE_COLUMNS, t->v);
+    tile_pack_lines(v, DTYPE_BF16, a->v_stride, keys, dv, TILE_COLUMNS, t->v);
     tile_pack_columns(k, DTYPE_BF16, a->k_stride, d, keys, TILE_COLUMNS, t->k_inner);
     differentiate(p, t, query, rows, key, keys);
     tile_pack_lines(t->d_scores, DTYPE_FP32, TILE, rows, keys, TILE_ROWS, t->packed);
     tile_multiply(rows, d, keys, t->packed, t->k_inner, t->dq, t->width);
     add_key_sums(t, t->d_scores, rows, keys, d, t->q_inner, p->dk + key * d);
-    add_key_sums(t, t->probs, rows, keys, d, t->d_o_inner, p->dv + key * d);
+    add_key_sums(t, t->probs, rows, keys, dv, t->d_o_inner, p->dv + key * dv);
+}
+
+static int64_t d_o_stride(const struct attention_gradient *g)
+{
+    return g->d_o_stride > 0 ? g->d_o_stride : g->forward.heads * attention_value_dim(&g->forward);
 }
 
 /* delta = sum of do o over the head, for the rows of a tile. */
@@ -113,12 +119,13 @@ static void fill_delta(const struct place *p, int64_t query, int64_t rows)
 {
     const struct attention *a = &p->g->forward;
     for (int64_t r = 0; r < rows; r++) {
-        int64_t row = (p->start + query + r) * a->heads + p->head;
+        int64_t row = p->start + query + r, width = attention_value_dim(a);
+        const bf16 *o = a->o + row * attention_o_stride(a) + p->head * width;
+        const bf16 *d_o = p->g->d_o + row * d_o_stride(p->g) + p->head * width;
         float sum = 0;
-        for (int i = 0; i < a->head_dim; i++)
-            sum += bf16_to_float(p->g->d_o[row * a->head_dim + i]) *
-                   bf16_to_float(a->o[row * a->head_dim + i]);
-        p->g->delta[row] = sum;
+        for (int64_t i = 0; i < width; i++)
+            sum += bf16_to_float(d_o[i]) * bf16_to_float(o[i]);
+        p->g->delta[row * attention_lse_stride(a) + p->head] = sum;
     }
 }
 
@@ -142,12 +149,13 @@ static void visit_queries(const struct place *p, struct tile_state *t, int64_t q
     const struct attention *a = &p->g->forward;
     int64_t rows = a->tokens - query < TILE ? a->tokens - query : TILE;
     int64_t d = a->head_dim, row = p->start + query, column = p->head * d;
-    int64_t o_stride = a->heads * d;
-    const bf16 *q = a->q + row * a->q_stride + column, *d_o = p->g->d_o + row * o_stride + column;
+    int64_t o_stride = d_o_stride(p->g), dv = attention_value_dim(a);
+    const bf16 *q = a->q + row * a->q_stride + column;
+    const bf16 *d_o = p->g->d_o + row * o_stride + p->head * dv;
     tile_pack_lines(q, DTYPE_BF16, a->q_stride, rows, d, TILE_ROWS, t->q);
-    tile_pack_lines(d_o, DTYPE_BF16, o_stride, rows, d, TILE_ROWS, t->d_o);
+    tile_pack_lines(d_o, DTYPE_BF16, o_stride, rows, dv, TILE_ROWS, t->d_o);
     tile_pack_columns(q, DTYPE_BF16, a->q_stride, d, rows, TILE_COLUMNS, t->q_inner);
-    tile_pack_columns(d_o, DTYPE_BF16, o_stride, d, rows, TILE_COLUMNS, t->d_o_inner);
+    tile_pack_columns(d_o, DTYPE_BF16, o_stride, dv, rows, TILE_COLUMNS, t->d_o_inner);
     memset(t->dq, 0, (size_t)(TILE * t->width) * sizeof *t->dq);
     fill_delta(p, query, rows);
     struct key_span tiles = attention_tiles(a, query, rows);
@@ -164,6 +172,8 @@ static void visit_kv_head(struct place *p, struct tile_state *t)
     const struct attention_gradient *g = p->g;
     const struct attention *a = &g->forward;
     int64_t d = a->head_dim, keys = attention_keys(a), column = p->kv_head * d;
+    int64_t dv = attention_value_dim(a);
+    int64_t dv_column = p->kv_head * (g->dv_head_stride > 0 ? g->dv_head_stride : dv);
     int group = a->heads / a->kv_heads;
     memset(p->dk, 0, (size_t)(2 * keys * d) * sizeof *p->dk);
     for (p->head = p->kv_head * group; p->head < (p->kv_head + 1) * group; p->head++)
@@ -174,9 +184,11 @@ static void visit_kv_head(struct place *p, struct tile_state *t)
     else
         narrow_rows(p->dk, d, keys, d, g->dk + p->key_row * g->dk_stride + column, g->dk_stride);
     if (g->dv_sum)
-        add_rows(p->dv, keys, d, g->dv_sum + p->key_row * g->sum_stride + column, g->sum_stride);
+        add_rows(p->dv, keys, dv, g->dv_sum + p->key_row * g->sum_stride + dv_column,
+                 g->sum_stride);
     else
-        narrow_rows(p->dv, d, keys, d, g->dv + p->key_row * g->dv_stride + column, g->dv_stride);
+        narrow_rows(p->dv, dv, keys, dv, g->dv + p->key_row * g->dv_stride + dv_column,
+                    g->dv_stride);
 }
 
 int host_attention_backward(struct backend *b, enum stream s, const struct attention_gradient *g,

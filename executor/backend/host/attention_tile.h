@@ -60,7 +60,28 @@ static inline bool attention_mask(struct key_span span, int64_t key, int64_t key
 
 static inline float attention_scale(const struct attention *a)
 {
-    return 1.0F / sqrtf((float)a->head_dim);
+    return (a->score_factor > 0 ? a->score_factor : 1.0F) / sqrtf((float)a->head_dim);
+}
+
+/* Width of a head's values and outputs. */
+static inline int64_t attention_value_dim(const struct attention *a)
+{
+    return a->value_dim > 0 ? a->value_dim : a->head_dim;
+}
+
+static inline int64_t attention_v_head_stride(const struct attention *a)
+{
+    return a->v_head_stride > 0 ? a->v_head_stride : attention_value_dim(a);
+}
+
+static inline int64_t attention_o_stride(const struct attention *a)
+{
+    return a->o_stride > 0 ? a->o_stride : a->heads * attention_value_dim(a);
+}
+
+static inline int64_t attention_lse_stride(const struct attention *a)
+{
+    return a->lse_stride > 0 ? a->lse_stride : a->heads;
 }
 
 static inline int attention_check(const struct attention *a, struct diag_list *reterr)
@@ -69,6 +90,9 @@ static inline int attention_check(const struct attention *a, struct diag_list *r
     if (a->head_dim > ATTENTION_HEAD_MAX)
         return diag_error(reterr, nowhere, "attention: head_dim %d, at most %d on this backend",
                           a->head_dim, ATTENTION_HEAD_MAX);
+    if (a->value_dim > a->head_dim)
+        return diag_error(reterr, nowhere, "attention: values of %d, wider than keys of %d",
+                          a->value_dim, a->head_dim);
     if (a->kv_heads < 1 || a->heads % a->kv_heads != 0)
         return diag_error(reterr, nowhere, "attention: %d heads over %d key-value heads", a->heads,
                           a->kv_heads);

@@ -40,6 +40,11 @@ HOST_OP(rmsnorm_centred, int64_t rows, int64_t width, double eps, const bf16 *x,
 HOST_OP(rmsnorm_centred_backward, int64_t rows, int64_t width, double eps, const bf16 *dy,
         const bf16 *x, const bf16 *w, bf16 *dx, bool accumulate_dx, void *dw, enum dtype grad_type);
 HOST_OP(rope, const struct rope *r);
+HOST_OP(column_norm, const struct column_norm *n);
+HOST_OP(column_norm_backward, const struct column_norm_gradient *g);
+HOST_OP(part_rope, const struct part_rope *r);
+HOST_OP(join_keys, const struct joined_keys *j);
+HOST_OP(join_keys_backward, const struct joined_keys_gradient *g);
 HOST_OP(rope_backward, const struct rope_gradient *r);
 uint64_t host_attention_workspace_bytes(const struct backend *b, const struct attention *a);
 HOST_OP(attention, const struct attention *a);

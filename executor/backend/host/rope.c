@@ -185,3 +185,31 @@ int host_rope_backward(struct backend *b, enum stream s, const struct rope_gradi
     }
     return 0;
 }
+
+/* The last rotary_dim elements of one head. */
+static void turn_part(const struct part_rope *p, const struct rotation *rotation, const bf16 *from,
+                      bf16 *to)
+{
+    float x[HEAD_MAX];
+    widen(from, p->head_dim, x);
+    turn(rotation, p->back ? -1.0F : 1.0F, x + p->head_dim - p->angles->rotary_dim);
+    narrow(x, p->head_dim, to);
+}
+
+int host_part_rope(struct backend *b, enum stream s, const struct part_rope *p,
+                   struct diag_list *reterr)
+{
+    struct rope angles = *p->angles;
+    struct rotation rotation = { 0 };
+    (void)b, (void)s;
+    angles.head_dim = p->head_dim;
+    if (rotation_open(&angles, &rotation, reterr))
+        return -1;
+    for (int64_t row = 0; row < angles.rows; row++) {
+        rotation_at(&rotation, position_of(&angles, row));
+        for (int64_t h = 0; h < p->heads; h++)
+            turn_part(p, &rotation, p->from + row * p->from_stride + h * p->head_dim,
+                      p->to + row * p->to_stride + h * p->head_dim);
+    }
+    return 0;
+}

@@ -36,6 +36,12 @@ enum role {
     ROLE_V_BIAS,
     ROLE_Q_NORM,
     ROLE_K_NORM,
+    ROLE_Q_DOWN, /* MLA: to the compressed queries, and to the compressed keys and values */
+    ROLE_KV_DOWN,
+    ROLE_Q_DOWN_NORM,
+    ROLE_KV_DOWN_NORM,
+    ROLE_Q_UP,
+    ROLE_KV_UP,
     ROLE_O,
     ROLE_DELTA_IN, /* queries, keys and values, or these and gates; gates, b and a directly behind
                     */

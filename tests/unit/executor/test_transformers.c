@@ -418,7 +418,8 @@ static void run_cases(const char *name)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct replay choices = { 0 };
         if (cases[i].world != step_fabric->world ||
-            (stored.model.moe.experts == 0 && cases[i].layout.ep > 1))
+            (stored.model.moe.experts == 0 && cases[i].layout.ep > 1) ||
+            (stored.model.mla.kv_rank > 0 && cases[i].layout.cp > 1))
             continue;
         make_plan(plan, &stored, &cases[i].layout);
         read_tokens(&stored, (int)plan->global_batch);
@@ -468,14 +469,19 @@ static void test_yarn(void **state)
     run_cases("llama-yarn");
 }
 
+/* MLA: YaRN with scaled scores, groups; then values narrower than the own part of keys. */
+static void test_mla(void **state)
+{
+    (void)state;
+    run_cases("deepseek-v3");
+    run_cases("glm4-moe-lite");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_moe),
-        cmocka_unit_test(test_dense),
-        cmocka_unit_test(test_hybrids),
-        cmocka_unit_test(test_glm),
-        cmocka_unit_test(test_yarn),
+        cmocka_unit_test(test_moe), cmocka_unit_test(test_dense), cmocka_unit_test(test_hybrids),
+        cmocka_unit_test(test_glm), cmocka_unit_test(test_yarn),  cmocka_unit_test(test_mla),
     };
     return step_main(argc, argv, "transformers", tests, sizeof tests / sizeof *tests);
 }

@@ -157,12 +157,36 @@ static void host_refuses_models_it_does_not_run(void **state)
     assert_golden_diags("a model and settings at once", &errors);
 }
 
+/* MLA: the host with one rank of a sequence; the forms that nothing runs have lines of their own.
+ */
+static void mla_runs_on_the_host(void **state)
+{
+    struct diag_list errors = { 0 };
+    struct fixture f;
+    (void)state;
+
+    fixture_init(&f);
+    f.model.layer_mixer[2] = MIXER_MLA;
+    f.model.mla = (struct mla){ .q_rank = 32, .kv_rank = 16, .rope_dim = 8, .value_dim = 16 };
+    assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), 0);
+    assert_int_equal(capability_check(BACKEND_CUDA, &f.model, &f.choices, &errors), -1);
+    f.choices.layout.cp = 2;
+    assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), -1);
+    f.choices.layout.cp = 1;
+    f.model.mla.q_rank = 0;
+    assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), -1);
+    f.model.layer_mixer[2] = MIXER_DSA;
+    assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), -1);
+    assert_golden_diags("attention through compressed keys and values", &errors);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refuses_by_key_and_value),
         cmocka_unit_test(runs_the_rest),
         cmocka_unit_test(host_refuses_models_it_does_not_run),
+        cmocka_unit_test(mla_runs_on_the_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
