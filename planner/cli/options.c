@@ -290,6 +290,13 @@ const struct option_info option_infos[OPTION_COUNT] = {
                         .help =
                             "how the layout is chosen: best, by search (the default); articles, "
                             "by the ordered thresholds of the articles" },
+    [OPTION_EXACT] = { .name = "exact",
+                       .commands = FOR_QUESTION,
+                       .type = OPTION_FLAG,
+                       .in_recipe = true,
+                       .help =
+                           "judge the layout as it is set: every degree that is not named is 1, "
+                           "every primitive off" },
     [OPTION_WHY] = { .name = "why",
                      .commands = FOR_PLAN,
                      .type = OPTION_FLAG,

@@ -51,6 +51,7 @@ enum option_id {
     OPTION_TOKENS_OF_TRAINING, /* --tokens */
     OPTION_PARETO,
     OPTION_POLICY,
+    OPTION_EXACT,
     OPTION_WHY,
     OPTION_THREADS,
     OPTION_JSON,

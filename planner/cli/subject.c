@@ -274,7 +274,10 @@ static void read_workload(const struct options *options, struct subject *subject
     question->gpus = (int)option_number(options, OPTION_GPUS, 1);
     question->seq_tokens = option_size(options, OPTION_SEQ, 0);
     question->global_batch = option_number(options, OPTION_GLOBAL_BATCH, 0);
-    question->routing = (struct routing){ .kind = ROUTING_BALANCED };
+    /* a checkpoint's router was trained to choose for itself */
+    question->routing =
+        (struct routing){ .kind = options_has(options, OPTION_WEIGHTS) ? ROUTING_NATURAL
+                                                                       : ROUTING_BALANCED };
     question->routing_quantile = default_routing_quantile;
     question->policy = (enum policy)option_row(options, OPTION_POLICY, POLICY_BEST);
     if (options_has(options, OPTION_OBJECTIVE))
@@ -316,6 +319,8 @@ static int read_question(const struct options *options, struct subject *subject,
     apply_set(options, subject, have_facts, reterr);
     read_lengths(options, subject, reterr);
     read_micro_batch(options, subject, reterr);
+    if (options_has(options, OPTION_EXACT))
+        question_fix_exactly(&subject->question);
     (void)read_memory_limit(options, subject, reterr);
     if (have_facts && reterr->errors == before)
         check_hardware_set(options, &plan->hardware, reterr);

@@ -1,5 +1,6 @@
 #include "planner/compare/compare.h"
 
+#include "base/checked.h"
 #include "planner/compare/cause.h"
 
 #include <math.h>
@@ -63,6 +64,16 @@ static void compare_items(const struct rank_budget *judged, const struct rank_bu
     }
 }
 
+/* The bound as it was printed before the run, at the routing that the plan assumed. */
+static void compare_bound(const struct rank_budget *planned, bool on_device,
+                          struct compared_rank *ret)
+{
+    uint64_t doubt = planned->peak_upper_bytes - planned->peak_bytes;
+    ret->upper_bytes = on_device ? planned->peak_upper_bytes : add_sat(planned->arena_bytes, doubt);
+    uint64_t measured = on_device ? ret->device.measured_bytes : ret->arena.measured_bytes;
+    ret->passed = measured > ret->upper_bytes;
+}
+
 static void compare_rank(const struct prediction *prediction, const struct measured_rank *measured,
                          const struct tolerances *tolerances, bool on_device, struct budget *budget,
                          struct compared_rank *ret)
@@ -85,6 +96,7 @@ static void compare_rank(const struct prediction *prediction, const struct measu
                             tolerances->device, on_device),
     };
     compare_items(judged, planned, measured, tolerances, ret);
+    compare_bound(planned, on_device, ret);
 }
 
 static void consider(struct comparison *comparison, const struct figure *figure, int rank, int item)
@@ -112,6 +124,9 @@ static void find_worst(struct comparison *comparison)
         for (int item = 0; item < ITEM_COUNT; item++)
             consider(comparison, &rank->items[item], rank->rank, item);
     }
+    for (size_t i = 0; i < comparison->rank_count; i++)
+        comparison->passed |= comparison->ranks[i].passed;
+    comparison->within = comparison->within && !comparison->passed;
     double time_tolerance = comparison->tolerances.time;
     if (time_tolerance >= 0 && !(fabs(comparison->time_error) <= time_tolerance))
         comparison->within = false;

@@ -33,6 +33,8 @@ struct figure {
 struct compared_rank {
     int rank;
     struct figure arena, device;          /* device only where the backend has its own figure */
+    uint64_t upper_bytes;                 /* the plan's own upper bound of the judged one */
+    bool passed;                          /* ... was passed by the measured peak */
     uint64_t extent_bytes;                /* measured: reserved after packing */
     uint64_t room_bytes;                  /* of it, what may be live at once; 0: not told */
     uint64_t modelled_bytes;              /* of device: a rehearsal's stand-in for communicators */
@@ -54,6 +56,7 @@ struct comparison {
     int worst_rank, worst_item;
     double worst_error;
     bool within;
+    bool passed;     /* a rank's peak passed the upper bound that the plan printed */
     char cause[320]; /* of the worst, where it is out of tolerance or the routing differed */
 };
 

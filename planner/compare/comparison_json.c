@@ -36,6 +36,8 @@ static struct json *rank_json(const struct comparison *comparison, const struct 
     json_put(ret, "arena_bytes", figure_json(&rank->arena));
     if (comparison->on_device)
         json_put(ret, "device_bytes", figure_json(&rank->device));
+    json_put_u64(ret, "upper_bytes", rank->upper_bytes);
+    json_put_bool(ret, "upper_passed", rank->passed);
     json_put_u64(ret, "extent_bytes", rank->extent_bytes);
     if (rank->room_bytes > 0)
         json_put_u64(ret, "room_bytes", rank->room_bytes);

@@ -121,6 +121,8 @@ static int answer_question(struct space *space, struct answer *ret, struct diag_
         return space->no_memory ? -1 : report_illegal(space, reterr);
     ret->recommended = decision.chosen;
     ret->uses_host = decision.uses_host;
+    if (space->q->fixed.set != 0)
+        question_list_chosen(space->q, &decision.chosen.choices, ret->chosen, sizeof ret->chosen);
     if (decision.best_seconds > 0)
         ret->derived_over_best = decision.best_seconds / decision.chosen.slowest_seconds;
     ret->layouts = space->layouts;

@@ -57,6 +57,9 @@ uint64_t question_host_room(const struct question *q);
 int question_micro_batch(const struct question *q);
 int64_t question_global_batch(const struct question *q);
 
+/* exact.c. As if every degree that was not set were set to 1, every shard group to full width and
+ * every primitive off. */
+void question_fix_exactly(struct question *q);
 struct candidate {
     struct choices choices;
     struct rank_budget worst;
@@ -90,6 +93,7 @@ struct answer {
     struct candidate candidates[ANSWER_MAX_CANDIDATES]; /* runners-up, best first */
     struct nearest nearest[ANSWER_MAX_NEAREST];
     char binding[300]; /* what limits, in words */
+    char chosen[300];  /* where keys were set: question_list_chosen */
     enum policy policy;
     bool uses_host; /* though host memory was not asked for: nothing else fits */
     bool has_other; /* what the other policy recommends */
@@ -105,6 +109,10 @@ struct answer {
  * nothing else fits. 0 with an answer (also for does_not_fit); -1 when the fixed choices or the
  * input are illegal: every violation as a diagnostic. Warnings go to the list as well. */
 int derive(const struct question *q, struct answer *ret, struct diag_list *reterr);
+
+/* "ep=2 etp=2 recompute=full": keys of a layout that were not set and are not plain. */
+void question_list_chosen(const struct question *q, const struct choices *choices, char *ret,
+                          size_t size);
 
 /* Brute force over every legal layout and primitive set that the planner knows, by the same
  * budgets: the judge of derive(). Returns how many layouts were looked at; best by tokens/s among

@@ -15,9 +15,9 @@ struct story {
     struct settings settings;
     struct answer *answer;
     const struct neighbours *neighbours; /* of a search; NULL: of the ordered decisions */
-    char against[120]; /* the price in short, where `text` has it at length */
-    bool given;        /* by the user or by what the backend runs: nothing was decided */
-    bool priced;       /* there is another value to compare with */
+    char against[120];                   /* the price in short, where `text` has it at length */
+    bool given;  /* by the user or by what the backend runs: nothing was decided */
+    bool priced; /* there is another value to compare with */
     char *text;
     size_t used;
 };

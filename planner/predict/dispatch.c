@@ -7,14 +7,6 @@
 #include <limits.h>
 
 static const double bound_quantile = 0.9999;
-/* A router's own choices follow no profile: at random weights one rank of two was seen to receive
- * 1.29 times the mean in a layer. */
-static const double natural_room = 2;
-
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
 
 static struct routing_shape routing_shape_of(const struct budget_input *in)
 {
@@ -56,6 +48,9 @@ struct rows_received dispatch_rows(const struct budget_input *in, int ep_rank)
     struct routing_shape shape = routing_shape_of(in);
     struct routing_load load;
     routing_load(&in->routing, &shape, ep_rank, in->routing_quantile, &load);
+    /* a router's own choices follow no profile: nothing but arithmetic bounds them */
+    if (in->routing.kind == ROUTING_NATURAL)
+        load.upper_rows = worst_rows(in, norm_tokens(in));
     return (struct rows_received){ mul_sat(load.point_rows, etp), mul_sat(load.upper_rows, etp) };
 }
 
@@ -92,7 +87,8 @@ void dispatch_init(const struct budget_input *in, uint64_t received, struct disp
 }
 
 /* Room for the routed tensors. The host's memory is virtual until touched, so it takes the bound
- * that cannot be exceeded; a device takes the load exceeded once in ten thousand layers. */
+ * that cannot be exceeded, as a device does for natural routing; else a device takes the load
+ * exceeded once in ten thousand layers. */
 uint64_t dispatch_bound(const struct budget_input *in)
 {
     const struct layout *l = &in->choices->layout;
@@ -102,14 +98,13 @@ uint64_t dispatch_bound(const struct budget_input *in)
     if (l->ep == 1)
         return mul_sat(sent_rows(in), etp);
     uint64_t bound = mul_sat(worst_rows(in, norm_tokens(in)), etp);
-    if (in->hardware->host || in->choices->primitives.moe == MOE_CAPPED)
+    if (in->hardware->host || in->choices->primitives.moe == MOE_CAPPED ||
+        in->routing.kind == ROUTING_NATURAL)
         return bound;
     struct routing_shape shape = routing_shape_of(in);
     struct routing_load load;
     routing_load(&in->routing, &shape, -1, bound_quantile, &load);
     uint64_t upper = mul_sat(load.upper_rows, etp);
-    if (in->routing.kind == ROUTING_NATURAL)
-        upper = larger(upper, mul_sat((uint64_t)(natural_room * load.mean_rows), etp));
     return upper < bound ? upper : bound;
 }
 

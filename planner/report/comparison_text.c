@@ -111,6 +111,31 @@ static void print_time(const struct comparison *comparison, FILE *out)
     (void)fputs(comparison->tolerances.time < 0 ? ", not judged\n" : "\n", out);
 }
 
+/* The rank that passed the plan's own upper bound by the most. */
+static void print_passed(const struct comparison *comparison, FILE *out)
+{
+    const struct compared_rank *worst = NULL;
+    uint64_t most = 0;
+    char line[256], measured[32], upper[32];
+    for (size_t i = 0; i < comparison->rank_count; i++) {
+        const struct compared_rank *rank = &comparison->ranks[i];
+        uint64_t bytes =
+            comparison->on_device ? rank->device.measured_bytes : rank->arena.measured_bytes;
+        if (!rank->passed || bytes - rank->upper_bytes <= most)
+            continue;
+        most = bytes - rank->upper_bytes;
+        worst = rank;
+    }
+    if (!worst)
+        return;
+    (void)snprintf(line, sizeof line,
+                   "rank %d measured %s, more than the upper bound of %s that the plan printed",
+                   worst->rank,
+                   units_format_gb(measured, sizeof measured, worst->upper_bytes + most, 3),
+                   units_format_gb(upper, sizeof upper, worst->upper_bytes, 3));
+    text_wrap("bound", line, 0, out);
+}
+
 void report_comparison_text(const struct comparison *comparison, struct text_style style)
 {
     FILE *out = style.out;
@@ -133,6 +158,7 @@ void report_comparison_text(const struct comparison *comparison, struct text_sty
                       comparison_item_name(comparison->worst_item), comparison->worst_rank,
                       100 * comparison->worst_error);
     (void)fputc('\n', out);
+    print_passed(comparison, out);
     if (comparison->cause[0])
         text_wrap(comparison->within ? "note" : "cause", comparison->cause, 0, out);
 }

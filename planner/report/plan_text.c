@@ -1,5 +1,5 @@
-/* plan_text.c - the report of `rankfit plan` for a person, in at most 25 lines: verdict, changes that
- * would fit, memory, step, why, others, next. At length every reason and price. */
+/* plan_text.c - the report of `rankfit plan` for a person, in at most 25 lines: verdict, changes
+ * that would fit, memory, step, why, others, next. At length every reason and price. */
 #include "planner/report/text.h"
 
 #include "base/text.h"
@@ -85,7 +85,7 @@ static void add_group(const struct prediction *prediction, int group, struct sca
 static void print_memory(const struct prediction *prediction, bool why, FILE *out)
 {
     const struct budget *budget = &prediction->budget;
-    struct scale scale = scale_for(prediction->limit_bytes);
+    struct scale scale = scale_for(prediction_worst(prediction)->peak_upper_bytes);
     struct table table = { .columns = CATEGORY_COUNT + 2, .left = 1u };
     int most = why || budget->count <= GROUPS_SHOWN ? budget->count : GROUPS_SHOWN, shown = 1;
     table_cell(&table, "%-18s", scale.unit);
@@ -221,6 +221,9 @@ static void print_policy(const struct answer *answer, FILE *out)
     format_degrees(&other->choices.layout, " ", degrees, sizeof degrees);
     format_time(other, own, time, sizeof time);
     uint64_t mine = own->worst.peak_upper_bytes, its = other->worst.peak_upper_bytes;
+    if (!memcmp(&own->choices.layout, &other->choices.layout, sizeof own->choices.layout) &&
+        mine == its)
+        return;
     text_append(line, sizeof line, &used, "%s %s",
                 answer->policy == POLICY_BEST ? "--policy articles gives" : "--policy best gives",
                 degrees);
@@ -231,6 +234,42 @@ static void print_policy(const struct answer *answer, FILE *out)
                     units_format_gb(size, sizeof size, its > mine ? its - mine : mine - its, 1),
                     its > mine ? "more" : "less");
     text_wrap("policy", line, 0, out);
+}
+
+/* Routed rows: the estimate, the bound that memory is planned for, and the room of the executor. */
+static void print_rows(const struct prediction *prediction, FILE *out)
+{
+    const struct plan *plan = &prediction->plan;
+    const struct rank_budget *worst = prediction_worst(prediction);
+    char line[LINE_MAX_BYTES], rows[32], upper[32], room[32], routing[64];
+    size_t used = 0;
+    bool natural = plan->routing.kind == ROUTING_NATURAL;
+    if (plan->model.moe.experts == 0 || plan->choices.layout.ep == 1)
+        return;
+    routing_format(&plan->routing, routing, sizeof routing);
+    text_append(line, sizeof line, &used,
+                "%s routed rows per rank, layer and micro-batch under %s routing, at most %s (",
+                units_format_count(rows, sizeof rows, worst->routed_rows), routing,
+                units_format_count(upper, sizeof upper, worst->routed_rows_upper));
+    if (natural)
+        text_append(line, sizeof line, &used, "the most that any router can send)");
+    else
+        text_append(line, sizeof line, &used, "quantile %g)", plan->routing_quantile);
+    if (plan->dispatch_bound_rows > worst->routed_rows_upper)
+        text_append(line, sizeof line, &used, "; a run stops above %s",
+                    units_format_count(room, sizeof room, plan->dispatch_bound_rows));
+    text_wrap("rows", line, 0, out);
+}
+
+/* Of a layout that was set in part, the part that was not. */
+static void print_chosen(const struct answer *answer, FILE *out)
+{
+    char line[LINE_MAX_BYTES];
+    if (!answer->chosen[0])
+        return;
+    (void)snprintf(line, sizeof line, "not set, chosen here: %s (--exact: 1 or off)",
+                   answer->chosen);
+    text_wrap("", line, 0, out);
 }
 
 /* Of layouts that fit alone. */
@@ -254,11 +293,13 @@ void report_plan_text(const struct prediction *prediction, const struct answer *
     report_head_text(prediction, out);
     (void)fputc('\n', out);
     report_verdict_text(prediction, style);
+    print_chosen(answer, out);
     prediction_binding(prediction, answer->binding, binding, sizeof binding);
     if (answer->binding[0] && prediction->verdict != VERDICT_FITS)
         text_wrap("limit", binding, 0, out);
     print_nearest(answer, out);
     print_memory(prediction, why, out);
+    print_rows(prediction, out);
     if (fits)
         print_speed(prediction, answer, why, out);
     else if (why)

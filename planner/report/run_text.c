@@ -51,6 +51,20 @@ static void print_who(const struct measurement *m, FILE *out)
                       "played", m->ranks[0].rank, m->rehearsed_world, m->device, m->backend);
 }
 
+/* Under any other routing than the router's own, tokens go to experts that it did not choose. */
+static void print_directed(const struct prediction *prediction, const struct measurement *m,
+                           FILE *out)
+{
+    const struct plan *plan = &prediction->plan;
+    char routing[64];
+    if (plan->model.moe.experts == 0 || plan->routing.kind == ROUTING_NATURAL ||
+        m->rehearsed_world > 0)
+        return;
+    routing_format(&plan->routing, routing, sizeof routing);
+    (void)fprintf(out, "%-*slosses are no result: --routing %s directs tokens to experts\n",
+                  TEXT_MARGIN, "", routing);
+}
+
 void report_run_text(const struct prediction *prediction, const struct measurement *measurement,
                      struct text_style style)
 {
@@ -60,5 +74,6 @@ void report_run_text(const struct prediction *prediction, const struct measureme
     print_layout(prediction, style.out);
     if (measurement->rank_count > 0)
         print_steps(prediction, &measurement->ranks[0], style.out);
+    print_directed(prediction, measurement, style.out);
     (void)fputc('\n', style.out);
 }

@@ -147,7 +147,7 @@ static void print_peak(const struct prediction *prediction, const struct rank_bu
                        FILE *out)
 {
     char phase[64], line[LINE_MAX_BYTES];
-    struct scale scale = scale_for(prediction->limit_bytes);
+    struct scale scale = scale_for(worst->peak_upper_bytes);
     uint64_t limit = prediction->limit_bytes, point = worst->peak_bytes;
     uint64_t upper = worst->peak_upper_bytes, own = upper <= limit ? upper : point;
     uint64_t left = own > limit ? own - limit : limit - own;

@@ -96,12 +96,42 @@ static void plan_files_keep_it(void **state)
     program_done(&result);
 }
 
+/* modelscope/ms-swift#5615: 4 cards of 24 GB with LoRA and ep 2 run out of memory. The launch line
+ * names the degrees that are not 1; judged as it is, experts are whole and it does not fit. */
+static void a_launch_line_is_judged_as_it_is(void **state)
+{
+    static const char line[] =
+        "--model qwen3-30b-a3b --hardware rtx4090 --gpus 4 --seq 3000 --set ep=2 "
+        "--set lora_rank=8 --set recompute=full --set sharding=zero1 --exact";
+    (void)state;
+    json_t *plan = case_plan(line, "does_not_fit");
+    assert_int_equal(number_at(plan, "recommended.layout.etp"), 1);
+    assert_int_equal(number_at(plan, "recommended.layout.tp"), 1);
+    assert_int_equal(number_at(plan, "recommended.layout.dp"), 4);
+    assert_int_equal(number_at(plan, "recommended.primitives.keep_attention"), 0);
+    /* half of the experts and all else in bf16: 2 B x (28.99e9 / 2 + 1.54e9) */
+    assert_near(case_item(plan, "weights"), 2 * (28.99e9 / 2 + 1.54e9), 0.03, "B");
+    json_decref(plan);
+    /* an expert group's shards that were named leave the others at full width */
+    plan = case_plan("--model glm-5.2 --hardware h100-sxm --gpus 64 --seq 2048 --set ep=32 "
+                     "--set lora_rank=16 --set lora_targets=attention --set recompute=full "
+                     "--set sharding=fsdp --set e_fsdp=2 --exact",
+                     "fits");
+    assert_int_equal(number_at(plan, "recommended.layout.fsdp"), 64);
+    json_decref(plan);
+    case_refused("--model qwen3-8b --hardware h100-sxm --gpus 8 --seq 4096 --set tp=3 --exact");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(adapters_alone_are_trained), cmocka_unit_test(frozen_parts_are_not),
-        cmocka_unit_test(muon_has_one_moment),        cmocka_unit_test(what_contradicts_is_refused),
-        cmocka_unit_test(keys_are_explained),         cmocka_unit_test(plan_files_keep_it),
+        cmocka_unit_test(a_launch_line_is_judged_as_it_is),
+        cmocka_unit_test(adapters_alone_are_trained),
+        cmocka_unit_test(frozen_parts_are_not),
+        cmocka_unit_test(muon_has_one_moment),
+        cmocka_unit_test(what_contradicts_is_refused),
+        cmocka_unit_test(keys_are_explained),
+        cmocka_unit_test(plan_files_keep_it),
     };
     return cmocka_run_group_tests_name("cases trained", tests, NULL, NULL);
 }

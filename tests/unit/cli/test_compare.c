@@ -210,6 +210,33 @@ static void rows_are_taken_from_the_measurement(void **state)
     comparison_done(&comparison);
 }
 
+/* A run that received four times the planned rows holds what these rows ask for, and yet more than
+ * the upper bound that was printed before it: that is a comparison that fails. */
+static void a_passed_bound_fails(void **state)
+{
+    struct fixture *f = *state;
+    struct comparison comparison;
+    compare(f, &comparison);
+    assert_true(comparison.within && !comparison.passed);
+    comparison_done(&comparison);
+    for (int layer = 0; layer < LAYERS; layer++)
+        f->routed[1][layer].rows_received *= 4;
+    struct budget *budget = calloc(1, sizeof *budget);
+    assert_non_null(budget);
+    predictor_choose(f->prediction.predictor, &f->prediction.plan.choices, &f->ranks[1]);
+    budget_compute(f->prediction.predictor, budget);
+    predictor_choose(f->prediction.predictor, &f->prediction.plan.choices, NULL);
+    f->ranks[1].arena_live_bytes = budget->groups[0].arena_bytes;
+    memcpy(f->ranks[1].item_max_bytes, budget->groups[0].item_max_bytes,
+           sizeof budget->groups[0].item_max_bytes);
+    free(budget);
+    compare(f, &comparison);
+    assert_true(comparison.ranks[1].arena.within);
+    assert_true(comparison.ranks[1].passed && !comparison.ranks[0].passed);
+    assert_true(comparison.passed && !comparison.within);
+    comparison_done(&comparison);
+}
+
 static void time_is_judged_on_demand(void **state)
 {
     struct fixture *f = *state;
@@ -281,6 +308,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_the_device_holds_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(small_items_are_not_judged, setup, teardown),
         cmocka_unit_test_setup_teardown(rows_are_taken_from_the_measurement, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_passed_bound_fails, setup, teardown),
         cmocka_unit_test_setup_teardown(time_is_judged_on_demand, setup, teardown),
         cmocka_unit_test_setup_teardown(another_plan_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(document_has_the_contract_keys, setup, teardown),
