@@ -210,7 +210,7 @@ static void rows_are_taken_from_the_measurement(void **state)
     comparison_done(&comparison);
 }
 
-/* A run that received four times the planned rows holds what these rows ask for, and yet more than
+/* A run that received four times the planned rows needs the bytes of these rows, and yet more than
  * the upper bound that was printed before it: that is a comparison that fails. */
 static void a_passed_bound_fails(void **state)
 {
