@@ -241,18 +241,6 @@ static int check_limits(enum backend backend, const struct model *model,
     return rc;
 }
 
-/* Keys and values of one rank's tokens are expanded there. */
-static int check_latent_context(enum backend backend, const struct model *model,
-                                const struct choices *choices, struct diag_list *reterr)
-{
-    if (!has_latents(model) || choices->layout.cp == 1)
-        return 0;
-    diag_error(reterr, (struct pos){ 0 },
-               "the %s backend does not run cp=%d with MLA, which %s has", backend_names[backend],
-               choices->layout.cp, model->name);
-    return diag_hint(reterr, "it runs MLA with cp=1");
-}
-
 int capability_check(enum backend backend, const struct model *model, const struct choices *choices,
                      struct diag_list *reterr)
 {
@@ -270,8 +258,6 @@ int capability_check(enum backend backend, const struct model *model, const stru
     if (check_key(backend, &own_keys[backend], choices, reterr))
         rc = -1;
     if (check_limits(backend, model, limits, sizeof limits / sizeof *limits, reterr))
-        rc = -1;
-    if (check_latent_context(backend, model, choices, reterr))
         rc = -1;
     if (check_limits(backend, model, runs->limits, runs->limit_count, reterr))
         rc = -1;

@@ -58,6 +58,7 @@ struct joined_keys_gradient {
     struct joined_keys forward; /* own, shared and keys unused */
     const bf16 *d_keys;
     bf16 *d_own, *d_shared;
+    float *d_shared_sum; /* not NULL: d_shared is added here instead, unrounded */
 };
 
 #endif

@@ -1,48 +1,35 @@
 /* latent.c - attention through MLA's compressed keys and values: steps p1 to p6 and q1 to q9 of
  * ARCHITECTURE.md. A head's query and key have a part of their own and a part that turns with the
  * position, which the heads of keys share; keys and values of all heads are expanded. */
-#include "executor/nn/layer.h"
-#include "executor/primitive/context/context.h"
-
-/* Tensors of the forward that the backward reads. */
-struct latent_saved {
-    struct buffer ql, latent, q, kv, o, lse;
-};
+#include "executor/nn/latent.h"
 
 /* The makers' code has it, whatever norm_eps says. */
 static const double latent_norm_eps = 1e-6;
 
 static struct latent_saved *saved_of(const struct layer_call *call)
 {
-    return call->saved->mixer;
+    return latent_saved(call);
 }
 
-struct widths {
-    int heads;
-    int64_t hidden, query_latent, latent, rope, nope, value;
-    int64_t down;            /* latent and the shared part of keys */
-    int64_t key, query, out; /* of all heads: keys, queries, values */
-    int64_t pair, expanded;  /* own part of a key and a value, of one head and of all */
-};
-
-static struct widths widths_of(const struct layer_call *call)
+struct latent_widths latent_widths(const struct layer_call *call)
 {
     const struct model *m = layer_model(call);
     const struct mla *mla = &m->mla;
     int heads = m->gqa.heads;
-    return (struct widths){ .heads = heads,
-                            .hidden = m->hidden,
-                            .query_latent = mla->q_rank,
-                            .latent = mla->kv_rank,
-                            .rope = mla->rope_dim,
-                            .nope = mla->nope_dim,
-                            .value = mla->value_dim,
-                            .down = mla->kv_rank + mla->rope_dim,
-                            .key = (int64_t)heads * m->gqa.head_dim,
-                            .query = (int64_t)heads * m->gqa.head_dim,
-                            .out = (int64_t)heads * mla->value_dim,
-                            .pair = mla->nope_dim + mla->value_dim,
-                            .expanded = (int64_t)heads * (mla->nope_dim + mla->value_dim) };
+    return (struct latent_widths){ .heads = heads,
+                                   .hidden = m->hidden,
+                                   .query_latent = mla->q_rank,
+                                   .latent = mla->kv_rank,
+                                   .rope = mla->rope_dim,
+                                   .nope = mla->nope_dim,
+                                   .value = mla->value_dim,
+                                   .head = m->gqa.head_dim,
+                                   .down = mla->kv_rank + mla->rope_dim,
+                                   .key = (int64_t)heads * m->gqa.head_dim,
+                                   .query = (int64_t)heads * m->gqa.head_dim,
+                                   .out = (int64_t)heads * mla->value_dim,
+                                   .pair = mla->nope_dim + mla->value_dim,
+                                   .expanded = (int64_t)heads * (mla->nope_dim + mla->value_dim) };
 }
 
 static const bf16 *weight_of(const struct layer_call *call, enum role role)
@@ -55,18 +42,12 @@ static void *gradient_of(const struct layer_call *call, enum role role)
     return state_gradient(call->state, call->unit, role);
 }
 
-/* Columns from `first` of a tensor of bf16. */
-static bf16 *columns_of(const struct buffer *tensor, int64_t first)
-{
-    return element_at(tensor->data, (uint64_t)first, sizeof(bf16));
-}
-
 /* p1, p2 */
 static void project_down(const struct layer_call *call, enum owner owner)
 {
     struct work *w = call->state->work;
     struct latent_saved *s = saved_of(call);
-    const struct widths n = widths_of(call);
+    const struct latent_widths n = latent_widths(call);
     const struct linear q = layer_linear(call, n.hidden, n.query_latent);
     const struct linear kv = layer_linear(call, n.hidden, n.down);
     struct buffer normed = layer_norm(call, ROLE_INPUT_NORM, &call->saved->checkpoint);
@@ -80,7 +61,7 @@ static void project_down(const struct layer_call *call, enum owner owner)
 
 static struct column_norm query_norm(const struct layer_call *call, struct buffer *to)
 {
-    const struct widths n = widths_of(call);
+    const struct latent_widths n = latent_widths(call);
     return (struct column_norm){ .rows = call->batch->tokens,
                                  .width = n.query_latent,
                                  .eps = latent_norm_eps,
@@ -91,9 +72,9 @@ static struct column_norm query_norm(const struct layer_call *call, struct buffe
                                  .y_stride = n.query_latent };
 }
 
-static struct column_norm latent_norm(const struct layer_call *call, struct buffer *to)
+struct column_norm latent_norm(const struct layer_call *call, struct buffer *to)
 {
-    const struct widths n = widths_of(call);
+    const struct latent_widths n = latent_widths(call);
     return (struct column_norm){ .rows = call->batch->tokens,
                                  .width = n.latent,
                                  .eps = latent_norm_eps,
@@ -108,12 +89,15 @@ static struct column_norm latent_norm(const struct layer_call *call, struct buff
 static void norm_latents(const struct layer_call *call, struct buffer *ret_q, struct buffer *ret_kv)
 {
     struct work *w = call->state->work;
-    const struct widths n = widths_of(call);
+    const struct latent_widths n = latent_widths(call);
 
     *ret_q = layer_take(call, OWNER_LAYER, n.query_latent, sizeof(bf16));
-    *ret_kv = layer_take(call, OWNER_LAYER, n.latent, sizeof(bf16));
-    const struct column_norm q = query_norm(call, ret_q), kv = latent_norm(call, ret_kv);
+    const struct column_norm q = query_norm(call, ret_q);
     WORK_OP(w, column_norm, &q);
+    if (!ret_kv)
+        return;
+    *ret_kv = layer_take(call, OWNER_LAYER, n.latent, sizeof(bf16));
+    const struct column_norm kv = latent_norm(call, ret_kv);
     WORK_OP(w, column_norm, &kv);
 }
 
@@ -122,24 +106,26 @@ static void project_up(const struct layer_call *call, enum owner owner)
 {
     struct work *w = call->state->work;
     struct latent_saved *s = saved_of(call);
-    const struct widths n = widths_of(call);
+    const struct latent_widths n = latent_widths(call);
     const struct linear q = layer_linear(call, n.query_latent, n.query);
     const struct linear kv = layer_linear(call, n.latent, n.expanded);
-    struct buffer qn, ln;
+    struct buffer qn, ln = { 0 };
 
-    norm_latents(call, &qn, &ln);
+    norm_latents(call, &qn, latent_gathers(call) ? NULL : &ln);
     s->q = layer_take(call, owner, n.query, sizeof(bf16));
     linear_forward(w, &q, qn.data, weight_of(call, ROLE_Q_UP), s->q.data, false);
-    s->kv = layer_take(call, owner, n.expanded, sizeof(bf16));
-    linear_forward(w, &kv, ln.data, weight_of(call, ROLE_KV_UP), s->kv.data, false);
+    if (!latent_gathers(call)) {
+        s->kv = layer_take(call, owner, n.expanded, sizeof(bf16));
+        linear_forward(w, &kv, ln.data, weight_of(call, ROLE_KV_UP), s->kv.data, false);
+    }
     work_give(w, &qn);
     work_give(w, &ln);
     work_give_unless_kept(w, call->keep, &s->ql);
 }
 
-static void turn_queries(const struct layer_call *call, const void *from, void *to, bool back)
+void latent_turn_queries(const struct layer_call *call, const void *from, void *to, bool back)
 {
-    const struct widths n = widths_of(call);
+    const struct latent_widths n = latent_widths(call);
     const struct rope angles = layer_angles(call, (int)n.rope);
     const struct part_rope rope = { .angles = &angles,
                                     .heads = n.heads,
@@ -152,11 +138,10 @@ static void turn_queries(const struct layer_call *call, const void *from, void *
     WORK_OP(call->state->work, part_rope, &rope);
 }
 
-/* The part of keys that all heads share. */
-static void turn_shared(const struct layer_call *call, const bf16 *from, int64_t from_stride,
+void latent_turn_shared(const struct layer_call *call, const bf16 *from, int64_t from_stride,
                         bf16 *to, int64_t to_stride, bool back)
 {
-    const struct widths n = widths_of(call);
+    const struct latent_widths n = latent_widths(call);
     const struct rope angles = layer_angles(call, (int)n.rope);
     const struct part_rope rope = { .angles = &angles,
                                     .heads = 1,
@@ -171,13 +156,13 @@ static void turn_shared(const struct layer_call *call, const bf16 *from, int64_t
 
 static struct joined_keys keys_of(const struct layer_call *call, const struct buffer *keys)
 {
-    const struct widths n = widths_of(call);
+    const struct latent_widths n = latent_widths(call);
     return (struct joined_keys){ .rows = call->batch->tokens,
                                  .heads = n.heads,
                                  .own_dim = (int)n.nope,
                                  .shared_dim = (int)n.rope,
                                  .own = saved_of(call)->kv.data,
-                                 .shared = keys ? columns_of(keys, n.nope) : NULL,
+                                 .shared = keys ? latent_columns(keys, n.nope) : NULL,
                                  .own_stride = n.expanded,
                                  .own_head_stride = n.pair,
                                  .shared_stride = n.key,
@@ -189,13 +174,13 @@ static void rotate(const struct layer_call *call, struct buffer *ret_q, struct b
 {
     struct work *w = call->state->work;
     struct latent_saved *s = saved_of(call);
-    const struct widths n = widths_of(call);
+    const struct latent_widths n = latent_widths(call);
 
     *ret_q = layer_take(call, OWNER_LAYER, n.query, sizeof(bf16));
     *ret_k = layer_take(call, OWNER_LAYER, n.key, sizeof(bf16));
-    turn_queries(call, s->q.data, ret_q->data, false);
-    turn_shared(call, columns_of(&s->latent, n.latent), n.down, columns_of(ret_k, n.nope), n.key,
-                false);
+    latent_turn_queries(call, s->q.data, ret_q->data, false);
+    latent_turn_shared(call, latent_columns(&s->latent, n.latent), n.down,
+                       latent_columns(ret_k, n.nope), n.key, false);
     const struct joined_keys keys = keys_of(call, ret_k);
     WORK_OP(w, join_keys, &keys);
 }
@@ -203,7 +188,7 @@ static void rotate(const struct layer_call *call, struct buffer *ret_q, struct b
 static struct attention attention_of(const struct layer_call *call, const struct buffer *q,
                                      const struct buffer *k)
 {
-    const struct widths n = widths_of(call);
+    const struct latent_widths n = latent_widths(call);
     const struct latent_saved *s = saved_of(call);
     const struct primitives *p = &call->state->work->plan->choices.primitives;
     int64_t tokens = zigzag_tokens(&call->batch->order);
@@ -214,7 +199,7 @@ static struct attention attention_of(const struct layer_call *call, const struct
                                .tokens = tokens,
                                .q = q->data,
                                .k = k->data,
-                               .v = columns_of(&s->kv, n.nope),
+                               .v = latent_columns(&s->kv, n.nope),
                                .q_stride = n.query,
                                .k_stride = n.key,
                                .v_stride = n.expanded,
@@ -242,13 +227,17 @@ static void attend(const struct layer_call *call)
 {
     struct work *w = call->state->work;
     struct latent_saved *s = saved_of(call);
-    const struct widths n = widths_of(call);
+    const struct latent_widths n = latent_widths(call);
     enum keep keep = attention_keep(call);
     enum owner owner = kept_owner(keep, OWNER_LAYER);
     struct buffer q, k;
 
     if (call->keep == KEEP_OWN && keeps_attention(call))
         return;
+    if (latent_gathers(call)) {
+        latent_gather_attend(call, keep);
+        return;
+    }
     rotate(call, &q, &k);
     work_give_unless_kept(w, call->keep, &s->q);
     work_give_unless_kept(w, call->keep, &s->latent);
@@ -271,13 +260,14 @@ static void latent_forward(const struct layer_call *call)
     project_down(call, owner);
     project_up(call, owner);
     attend(call);
-    layer_project_out(call, owner, ROLE_O, widths_of(call).out, &s->o);
+    layer_project_out(call, owner, ROLE_O, latent_widths(call).out, &s->o);
     work_give_unless_kept(w, attention_keep(call), &s->o);
 }
 
 /* Gradients of rotated queries, of joined keys, and of expanded keys and values. */
 struct gradients {
     struct buffer dq, dk, dkv;
+    struct buffer own; /* of a gathered form, in the place of dk and dkv */
 };
 
 /* q3 to q5 */
@@ -285,20 +275,25 @@ static struct gradients through_attention(const struct layer_call *call, struct 
 {
     struct work *w = call->state->work;
     struct latent_saved *s = saved_of(call);
-    const struct widths n = widths_of(call);
+    const struct latent_widths n = latent_widths(call);
+    struct gradients ret = { 0 };
     struct buffer q, k;
 
+    if (latent_gathers(call)) {
+        latent_gather_backward(call, d_o, &ret.dq, &ret.own);
+        return ret;
+    }
     rotate(call, &q, &k);
     work_give(w, &s->q);
-    struct gradients ret = { layer_take(call, OWNER_LAYER, n.query, sizeof(bf16)),
-                             layer_take(call, OWNER_LAYER, n.key, sizeof(bf16)),
-                             layer_take(call, OWNER_LAYER, n.expanded, sizeof(bf16)) };
+    ret.dq = layer_take(call, OWNER_LAYER, n.query, sizeof(bf16));
+    ret.dk = layer_take(call, OWNER_LAYER, n.key, sizeof(bf16));
+    ret.dkv = layer_take(call, OWNER_LAYER, n.expanded, sizeof(bf16));
     struct buffer delta = layer_take(call, OWNER_LAYER, n.heads, sizeof(float));
     struct attention_gradient gradient = { .forward = attention_of(call, &q, &k),
                                            .d_o = d_o->data,
                                            .dq = ret.dq.data,
                                            .dk = ret.dk.data,
-                                           .dv = columns_of(&ret.dkv, n.nope),
+                                           .dv = latent_columns(&ret.dkv, n.nope),
                                            .dq_stride = n.query,
                                            .dk_stride = n.key,
                                            .dv_stride = n.expanded,
@@ -343,7 +338,7 @@ static void through_expansion(const struct layer_call *call, const struct buffer
                               const struct buffer *d_latent)
 {
     struct work *w = call->state->work;
-    const struct widths n = widths_of(call);
+    const struct latent_widths n = latent_widths(call);
     const struct gemm gemm = { .form = GEMM_INPUT,
                                .m = call->batch->tokens,
                                .n = n.expanded,
@@ -360,42 +355,56 @@ static void through_expansion(const struct layer_call *call, const struct buffer
     WORK_OP(w, gemm, &gemm);
 }
 
+/* The gradient of keys and values, normed compressed ones and the turned shared part, into
+ * d_latent; that of the expansion. */
+static void through_keys(const struct layer_call *call, const struct gradients *g,
+                         const struct buffer *ln, const struct buffer *d_latent)
+{
+    struct work *w = call->state->work;
+    const struct latent_widths n = latent_widths(call);
+    const struct linear kv = layer_linear(call, n.latent, n.expanded);
+    struct joined_keys_gradient keys = { .forward = keys_of(call, NULL),
+                                         .d_keys = g->dk.data,
+                                         .d_own = g->dkv.data,
+                                         .d_shared = latent_columns(d_latent, n.latent) };
+
+    if (latent_gathers(call)) {
+        WORK_OP(w, rows_to_bf16, call->batch->tokens, n.down, g->own.data, n.down, d_latent->data,
+                n.down);
+        return;
+    }
+    keys.forward.shared_stride = n.down;
+    WORK_OP(w, join_keys_backward, &keys);
+    linear_weight(w, &kv, g->dkv.data, ln->data, gradient_of(call, ROLE_KV_UP));
+    through_expansion(call, &g->dkv, d_latent);
+}
+
 /* q6: gradients of the compressed queries, keys and values. */
 static void through_latents(const struct layer_call *call, struct gradients *g,
                             struct buffer *ret_dql, struct buffer *ret_dlatent)
 {
     struct work *w = call->state->work;
     struct latent_saved *s = saved_of(call);
-    const struct widths n = widths_of(call);
+    const struct latent_widths n = latent_widths(call);
     const struct linear q = layer_linear(call, n.query_latent, n.query);
-    const struct linear kv = layer_linear(call, n.latent, n.expanded);
     struct buffer qn, ln;
 
     norm_latents(call, &qn, &ln);
     *ret_dql = layer_take(call, OWNER_LAYER, n.query_latent, sizeof(bf16));
     *ret_dlatent = layer_take(call, OWNER_LAYER, n.down, sizeof(bf16));
-    turn_queries(call, g->dq.data, g->dq.data, true);
+    latent_turn_queries(call, g->dq.data, g->dq.data, true);
     linear_weight(w, &q, g->dq.data, qn.data, gradient_of(call, ROLE_Q_UP));
     linear_input(w, &q, g->dq.data, weight_of(call, ROLE_Q_UP), ret_dql->data, false);
     through_norm(call, query_norm(call, NULL), ret_dql, n.query_latent, ROLE_Q_DOWN_NORM);
-
-    struct joined_keys_gradient keys = { .forward = keys_of(call, NULL),
-                                         .d_keys = g->dk.data,
-                                         .d_own = g->dkv.data,
-                                         .d_shared = columns_of(ret_dlatent, n.latent) };
-    keys.forward.shared_stride = n.down;
-    WORK_OP(w, join_keys_backward, &keys);
-    turn_shared(call, keys.d_shared, n.down, keys.d_shared, n.down, true);
-    linear_weight(w, &kv, g->dkv.data, ln.data, gradient_of(call, ROLE_KV_UP));
-    through_expansion(call, &g->dkv, ret_dlatent);
+    through_keys(call, g, &ln, ret_dlatent);
+    bf16 *shared = latent_columns(ret_dlatent, n.latent);
+    latent_turn_shared(call, shared, n.down, shared, n.down, true);
     through_norm(call, latent_norm(call, NULL), ret_dlatent, n.down, ROLE_KV_DOWN_NORM);
-    work_give(w, &qn);
-    work_give(w, &ln);
-    work_give(w, &g->dq);
-    work_give(w, &g->dk);
-    work_give(w, &g->dkv);
-    work_give(w, &s->ql);
-    work_give(w, &s->latent);
+    struct buffer *const done[] = {
+        &qn, &ln, &g->dq, &g->dk, &g->dkv, &g->own, &s->ql, &s->latent
+    };
+    for (size_t i = 0; i < sizeof done / sizeof *done; i++)
+        work_give(w, done[i]);
 }
 
 /* q7 to q9 */
@@ -403,7 +412,7 @@ static void through_down(const struct layer_call *call, struct buffer *dql, stru
                          struct buffer *gradient)
 {
     struct work *w = call->state->work;
-    const struct widths n = widths_of(call);
+    const struct latent_widths n = latent_widths(call);
     const struct linear q = layer_linear(call, n.hidden, n.query_latent);
     const struct linear kv = layer_linear(call, n.hidden, n.down);
 
@@ -423,7 +432,7 @@ static void through_down(const struct layer_call *call, struct buffer *dql, stru
 
 static void latent_backward(const struct layer_call *call, struct buffer *gradient)
 {
-    const struct widths n = widths_of(call);
+    const struct latent_widths n = latent_widths(call);
     struct buffer dql, dlatent;
 
     layer_project_out_weight(call, ROLE_O, n.out, gradient, &saved_of(call)->o);

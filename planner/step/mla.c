@@ -1,7 +1,7 @@
 /* mla.c - attention through latents. Keys and values are expanded for all heads from the rank's own
  * latents, and saved; where the context group gathers, latents travel, and keys and values of whole
  * sequences are expanded for a block of heads at a time, in both passes. The
- * executor runs it on the host where nothing is gathered. */
+ * executor runs both on the host. */
 #include "planner/predict/step_time.h"
 #include "planner/step/step.h"
 

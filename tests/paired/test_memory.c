@@ -32,7 +32,7 @@ struct row {
         "--set model.rope_dim=16 --set model.latent.value_dim=32 --set model.q_rank=64 "           \
         "--set model.kv_rank=48 --set model.rotary_fraction=0.3333333333333333 "                   \
         "--set model.dense_width=256 --set model.experts=16 --set model.moe.top_k=3 "              \
-        "--set model.moe.width=64 --set model.moe.shared_width=64 --set cp=1 "
+        "--set model.moe.width=64 --set model.moe.shared_width=64 "
 
 /* GLM-4.5 cut down: a dense layer first, sigmoids, corrections, biases, a shared expert. */
 #define GLM                                                                                        \
@@ -140,11 +140,18 @@ static const struct row rows[] = {
       "recompute=full" },
     { MLA "--gpus 1 --seq 512 --micro-batch 4 --set recompute=none --routing natural" },
     { MLA "--gpus 1 --seq 512 --micro-batch 4 --set recompute=full" },
-    { MLA "--gpus 2 --seq 1K --set ep=2 --set recompute=full --set keep_attention=1" },
-    { MLA "--gpus 4 --seq 512 --micro-batch 2 --set ep=4 --set recompute=full --set moe=chunked "
-          "--set moe_chunks=2 --routing natural" },
-    { MLA "--gpus 4 --seq 512 --global-batch 8 --set sharding=zero1 --set ep=2 --set "
+    { MLA "--gpus 2 --seq 1K --set cp=1 --set ep=2 --set recompute=full --set keep_attention=1" },
+    { MLA "--gpus 4 --seq 512 --micro-batch 2 --set cp=1 --set ep=4 --set recompute=full "
+          "--set moe=chunked --set moe_chunks=2 --routing natural" },
+    { MLA "--gpus 4 --seq 512 --global-batch 8 --set cp=1 --set sharding=zero1 --set ep=2 --set "
           "recompute=full --set recompute_layers=2" },
+    { MLA "--gpus 2 --seq 1K --set cp=2 --set ep=1 --set recompute=none" },
+    { MLA "--gpus 2 --seq 1K --micro-batch 2 --set cp=2 --set ep=2 --set recompute=full --set "
+          "latent_head_block=2" },
+    { MLA "--gpus 4 --seq 1K --set cp=4 --set ep=2 --set recompute=full --set "
+          "latent_head_block=3 --set keep_attention=1 --routing natural" },
+    { MLA "--gpus 4 --seq 2K --set cp=2 --set ep=4 --set sharding=zero1 --set recompute=full "
+          "--set latent_head_block=0" },
     { GLM "--gpus 1 --seq 1K --micro-batch 2 --set recompute=none --routing natural" },
     { GLM "--gpus 2 --seq 1K --set cp=2 --set ep=2 --set recompute=full" },
     { GLM "--gpus 4 --seq 512 --micro-batch 2 --set ep=4 --set recompute=full --set moe=chunked "

@@ -94,7 +94,10 @@ int host_join_keys_backward(struct backend *b, enum stream s, const struct joine
             float sum = 0;
             for (int64_t h = 0; h < j->heads; h++)
                 sum += bf16_to_float(row[h * head_dim + j->own_dim + i]);
-            g->d_shared[r * j->shared_stride + i] = bf16_from_float(sum);
+            if (g->d_shared_sum)
+                g->d_shared_sum[r * j->shared_stride + i] += sum;
+            else
+                g->d_shared[r * j->shared_stride + i] = bf16_from_float(sum);
         }
     }
     return 0;

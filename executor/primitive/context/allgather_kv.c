@@ -9,6 +9,7 @@ struct blocks {
     int *places; /* [cp * count] where each rank's blocks lie in sequence order */
 };
 
+/* width: elements per token */
 static int blocks_open(struct work *w, const struct micro_batch *batch, int64_t width,
                        struct blocks *ret)
 {
@@ -16,7 +17,7 @@ static int blocks_open(struct work *w, const struct micro_batch *batch, int64_t 
     int runs = zigzag_runs(&order), chunks = runs * order.cp;
 
     ret->count = (int)(batch->tokens / zigzag_run_tokens(&order));
-    ret->elements = (uint64_t)(zigzag_run_tokens(&order) * 2 * width);
+    ret->elements = (uint64_t)(zigzag_run_tokens(&order) * width);
     ret->places = calloc((size_t)order.cp * (size_t)ret->count, sizeof *ret->places);
     if (!ret->places) {
         w->failed = true;
@@ -29,23 +30,42 @@ static int blocks_open(struct work *w, const struct micro_batch *batch, int64_t 
     return 0;
 }
 
+void context_gather_rows(struct work *w, const struct micro_batch *batch, const void *own,
+                         int64_t width, uint64_t element_bytes, void *all)
+{
+    struct blocks blocks;
+
+    if (!work_runs(w) || blocks_open(w, batch, width, &blocks) != 0)
+        return;
+    WORK_FABRIC(w, gather_blocks, w->mesh->groups[MESH_CONTEXT], own, all,
+                blocks.elements * element_bytes, blocks.count, blocks.places);
+    free(blocks.places);
+}
+
+void context_reduce_rows(struct work *w, const struct micro_batch *batch, const void *all,
+                         int64_t width, void *own)
+{
+    struct blocks blocks;
+
+    if (!work_runs(w) || blocks_open(w, batch, width, &blocks) != 0)
+        return;
+    WORK_FABRIC(w, reduce_blocks, w->mesh->groups[MESH_CONTEXT], all, own, blocks.elements,
+                blocks.count, blocks.places, DTYPE_FP32);
+    free(blocks.places);
+}
+
 void allgather_kv_collect(struct work *w, const struct micro_batch *batch,
                           struct context_keys *keys)
 {
     const uint64_t bytes = sizeof(bf16);
     int64_t width = keys->width, all = batch->tokens * batch->order.cp;
-    struct blocks blocks;
 
     struct buffer packed = work_take_tensor(w, OWNER_KV, batch->tokens, 2 * width, bytes);
     WORK_OP(w, copy_rows, batch->tokens, width, keys->k, keys->k_stride, packed.data, 2 * width);
     WORK_OP(w, copy_rows, batch->tokens, width, keys->v, keys->v_stride,
             element_at(packed.data, (uint64_t)width, bytes), 2 * width);
     keys->gathered = work_take_tensor(w, OWNER_KV, all, 2 * width, bytes);
-    if (work_runs(w) && blocks_open(w, batch, width, &blocks) == 0) {
-        WORK_FABRIC(w, gather_blocks, w->mesh->groups[MESH_CONTEXT], packed.data,
-                    keys->gathered.data, blocks.elements * bytes, blocks.count, blocks.places);
-        free(blocks.places);
-    }
+    context_gather_rows(w, batch, packed.data, 2 * width, bytes, keys->gathered.data);
     work_give(w, &packed);
     work_give(w, &keys->own);
     keys->k = keys->gathered.data;
@@ -57,14 +77,9 @@ void allgather_kv_return(struct work *w, const struct micro_batch *batch, struct
                          bf16 *d_kv, int64_t stride)
 {
     int64_t width = 2 * keys->width;
-    struct blocks blocks;
 
     struct buffer own = work_take_tensor(w, OWNER_KV, batch->tokens, width, sizeof(float));
-    if (work_runs(w) && blocks_open(w, batch, keys->width, &blocks) == 0) {
-        WORK_FABRIC(w, reduce_blocks, w->mesh->groups[MESH_CONTEXT], keys->sums.data, own.data,
-                    blocks.elements, blocks.count, blocks.places, DTYPE_FP32);
-        free(blocks.places);
-    }
+    context_reduce_rows(w, batch, keys->sums.data, width, own.data);
     WORK_OP(w, rows_to_bf16, batch->tokens, width, own.data, width, d_kv, stride);
     work_give(w, &keys->sums);
     work_give(w, &own);

@@ -51,6 +51,12 @@ void context_return(struct work *w, const struct micro_batch *batch, struct cont
                     bf16 *d_kv, int64_t stride);
 
 /* allgather_kv.c */
+/* Rows of `width` elements of this rank's tokens into `all`: those of whole sequences, in sequence
+ * order. And fp32 rows of whole sequences, summed over the group, to the ranks of their tokens. */
+void context_gather_rows(struct work *w, const struct micro_batch *batch, const void *own,
+                         int64_t width, uint64_t element_bytes, void *all);
+void context_reduce_rows(struct work *w, const struct micro_batch *batch, const void *all,
+                         int64_t width, void *own);
 void allgather_kv_collect(struct work *w, const struct micro_batch *batch,
                           struct context_keys *keys);
 void allgather_kv_return(struct work *w, const struct micro_batch *batch, struct context_keys *keys,

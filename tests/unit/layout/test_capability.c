@@ -170,9 +170,6 @@ static void mla_runs_on_the_host(void **state)
     f.model.mla = (struct mla){ .q_rank = 32, .kv_rank = 16, .rope_dim = 8, .value_dim = 16 };
     assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), 0);
     assert_int_equal(capability_check(BACKEND_CUDA, &f.model, &f.choices, &errors), -1);
-    f.choices.layout.cp = 2;
-    assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), -1);
-    f.choices.layout.cp = 1;
     f.model.mla.q_rank = 0;
     assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), -1);
     f.model.layer_mixer[2] = MIXER_DSA;
