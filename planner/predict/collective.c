@@ -64,6 +64,33 @@ double scatter_seconds(const struct hardware *h, struct ranks ranks, double byte
     return ring_seconds(h, ranks, bytes, said ? h->scatter_efficiency : h->gather_efficiency);
 }
 
+/* First every rank receives the part of one rank of each far node through its own adapter, then the
+ * ranks of a node exchange these parts: bytes x (far - 1) / n over the network and
+ * bytes x (near - 1) / near over links, one after the other. */
+static double two_phases(const struct hardware *h, struct ranks ranks, double bytes,
+                         double efficiency)
+{
+    int near = near_members(h, ranks), far = (ranks.size + near - 1) / near;
+    if (ranks.size <= 1 || bytes <= 0)
+        return 0;
+    if (far == 1)
+        return ring_seconds(h, ranks, bytes, efficiency);
+    double network = over(bytes * (far - 1) / ranks.size, network_rate(h));
+    double link = over(bytes * (near - 1) / near, link_rate(h, near) * efficiency);
+    return (near > 1 ? 2 : 1) * h->collective_latency_seconds + network + link;
+}
+
+double context_gather_seconds(const struct hardware *h, struct ranks ranks, double bytes)
+{
+    return two_phases(h, ranks, bytes, h->gather_efficiency);
+}
+
+double context_scatter_seconds(const struct hardware *h, struct ranks ranks, double bytes)
+{
+    bool said = h->scatter_efficiency > 0;
+    return two_phases(h, ranks, bytes, said ? h->scatter_efficiency : h->gather_efficiency);
+}
+
 double exchange_latency(const struct hardware *h)
 {
     return h->exchange_latency_seconds > 0 ? h->exchange_latency_seconds

@@ -14,6 +14,9 @@ struct ranks expert_shard_ranks(const struct layout *l);
 /* All-gather of `bytes` in all (the whole tensor); reduce-scatter likewise. */
 double gather_seconds(const struct hardware *h, struct ranks ranks, double bytes);
 double scatter_seconds(const struct hardware *h, struct ranks ranks, double bytes);
+/* The same among the ranks that share a sequence, in two dimensions where these span nodes. */
+double context_gather_seconds(const struct hardware *h, struct ranks ranks, double bytes);
+double context_scatter_seconds(const struct hardware *h, struct ranks ranks, double bytes);
 /* All-to-all: `bytes` leave or reach one rank, its own share included. */
 double exchange_seconds(const struct hardware *h, struct ranks ranks, double bytes);
 /* Its least time. */

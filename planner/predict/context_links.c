@@ -16,7 +16,7 @@ struct view {
 
 static double gather_kv(const struct hardware *h, const struct view *v)
 {
-    return gather_seconds(h, v->ranks, 2 * v->gathered * v->all);
+    return context_gather_seconds(h, v->ranks, 2 * v->gathered * v->all);
 }
 
 /* q, k, v and o to whole heads over `size` ranks; key heads repeat where they are fewer. */
@@ -31,7 +31,7 @@ static double heads_seconds(const struct hardware *h, const struct view *v, int 
 static double choices_seconds(const struct hardware *h, const struct view *v, int size)
 {
     struct ranks ranks = { size, v->ranks.stride };
-    return gather_seconds(h, ranks, 4 * v->choices * v->tokens * size);
+    return context_gather_seconds(h, ranks, 4 * v->choices * v->tokens * size);
 }
 
 /* Ulysses goes over the most ranks that divide both the group and the key heads. */
@@ -82,7 +82,7 @@ static void softmax_links(const struct budget_input *in, const struct view *v, d
     switch (in->choices->primitives.context) {
     case CONTEXT_ALLGATHER_KV:
         ret[LINK_CONTEXT] = gather_kv(h, v);
-        ret[LINK_CONTEXT_BACK] = scatter_seconds(h, v->ranks, 4 * v->gathered * v->all);
+        ret[LINK_CONTEXT_BACK] = context_scatter_seconds(h, v->ranks, 4 * v->gathered * v->all);
         break;
     case CONTEXT_ULYSSES:
         ret[LINK_CONTEXT] = split + chosen;
@@ -99,8 +99,8 @@ static void softmax_links(const struct budget_input *in, const struct view *v, d
     case CONTEXT_COUNT:
         break;
     }
-    ret[LINK_INDEX_KEYS] = gather_seconds(h, v->ranks, 2 * v->index * v->all);
-    ret[LINK_INDEX_HOME] = scatter_seconds(h, v->ranks, 4 * v->index * v->all);
+    ret[LINK_INDEX_KEYS] = context_gather_seconds(h, v->ranks, 2 * v->index * v->all);
+    ret[LINK_INDEX_HOME] = context_scatter_seconds(h, v->ranks, 4 * v->index * v->all);
 }
 
 /* What a token brings along, by kind: expanded or absorbed heads are exchanged, latents gathered.
@@ -185,11 +185,12 @@ static void delta_links(const struct budget_input *in, const struct step_sizes *
             exchange_seconds(h, v->ranks, 2 * all * (double)s->width[WIDTH_DELTA_SPLIT_VALUE]);
         return;
     }
-    ret[LINK_STATE] = gather_seconds(h, v->ranks, 4 * runs * (double)s->width[WIDTH_DELTA_STATE]);
+    ret[LINK_STATE] =
+        context_gather_seconds(h, v->ranks, 4 * runs * (double)s->width[WIDTH_DELTA_STATE]);
     ret[LINK_TRANSITION] =
-        gather_seconds(h, v->ranks, 4 * runs * (double)s->width[WIDTH_DELTA_SQUARE]);
-    ret[LINK_HALO] = gather_seconds(h, v->ranks, 2 * runs * halo);
-    ret[LINK_HALO_BACK] = scatter_seconds(h, v->ranks, 4 * runs * halo);
+        context_gather_seconds(h, v->ranks, 4 * runs * (double)s->width[WIDTH_DELTA_SQUARE]);
+    ret[LINK_HALO] = context_gather_seconds(h, v->ranks, 2 * runs * halo);
+    ret[LINK_HALO_BACK] = context_scatter_seconds(h, v->ranks, 4 * runs * halo);
 }
 
 void context_links(const struct budget_input *in, const struct step_sizes *sizes, enum mixer mixer,

@@ -147,8 +147,8 @@ static double state_bytes(const struct primitives *p, const struct elements *par
 
 /* Master and moments read and written; the gradient read, twice with its norm; the weight written,
  * 2, and read where it is its own master; AdamW in fp32: 26 + 2g. A matrix of Muon's is written in
- * bf16, read for its norm, and read as an update: 6. From host memory, master and moments come
- * while others go. */
+ * bf16, read for its norm, and read as an update: 6. From host memory, master and moments alone
+ * come, while others go; gradients and weights stay on the device. */
 static double update_seconds(const struct budget_input *in, const struct elements *part)
 {
     const struct hardware *h = in->hardware;
@@ -160,9 +160,7 @@ static double update_seconds(const struct budget_input *in, const struct element
     if (!(p->offload & OFFLOAD_OPTIMIZER))
         return over(2 * state + (weight + 2 * grad) * part->updated + muon,
                     h->memory_bytes_per_second * reached);
-    if (both > 0)
-        return over(state + grad * part->updated, both);
-    return over(2 * state + (2 + grad) * part->updated, h->host_link_bytes_per_second);
+    return both > 0 ? over(state, both) : over(2 * state, h->host_link_bytes_per_second);
 }
 
 static double optimizer_seconds(const struct step_terms *t, const struct stage *stage,

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "budget_sample.h"
+#include "planner/predict/collective.h"
 #include "planner/predict/step_time.h"
 #include "tests/support/asked.h"
 #include "tests/support/near.h"
@@ -344,9 +345,29 @@ static void published_rate(void **state)
         fail_msg("%.1f model TFLOP/s", rate);
 }
 
+/* A sequence over eight nodes of eight: a rank receives 7 of 64 parts through its own adapter, then
+ * 7 of 8 parts over links: 64e9 x 7/64 / 1e11 + 64e9 x 7/8 / 1e12 s. Inside one node links alone
+ * count; a faster network takes less. */
+static void a_sequence_over_nodes_pays_for_the_network(void **state)
+{
+    struct hardware h = { .domain_gpus = 8,
+                          .link_bytes_per_second = 1e12,
+                          .network_bytes_per_second = 1e11,
+                          .network_efficiency = 1,
+                          .gather_efficiency = 1 };
+    const struct ranks nodes = { 64, 1 }, node = { 8, 1 };
+    (void)state;
+    assert_near(context_gather_seconds(&h, nodes, 64e9), 0.07 + 0.056, 1e-12, "s");
+    assert_near(context_scatter_seconds(&h, nodes, 64e9), 0.07 + 0.056, 1e-12, "s");
+    assert_near(context_gather_seconds(&h, node, 64e9), 0.056, 1e-12, "s");
+    h.network_bytes_per_second = 2e11;
+    assert_near(context_gather_seconds(&h, nodes, 64e9), 0.035 + 0.056, 1e-12, "s");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sequence_over_nodes_pays_for_the_network),
         cmocka_unit_test(dense_matmuls),
         cmocka_unit_test(calls_and_operands),
         cmocka_unit_test(small_tiles_move_the_head_often),
