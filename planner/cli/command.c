@@ -16,9 +16,12 @@ const struct command commands[] = {
       "Runs a plan file, or the layout derived from the options, on local ranks through MPI or "
       "under the launcher that started rankfit; shows predicted and measured memory side by side.",
       command_run },
-    { "compare", "PLAN MEASUREMENT", 2, 2, "was the prediction true: predicted against measured",
-      "Compares a plan with what a run of it measured, item by item. Exits 1 when a figure is out "
-      "of tolerance.",
+    { "compare", "PLAN MEASUREMENT|LOG", 2, 2,
+      "was the prediction true: predicted against measured",
+      "Compares a plan with the measurement of its run, item by item, or with the log of another "
+      "engine: memory and time that Megatron-LM or torchtitan print, torch.cuda.memory_summary, "
+      "nvidia-smi, or PyTorch's message that memory is out. Exits 1 when a figure is out of "
+      "tolerance.",
       command_compare },
     { "explain", "NAME [PLAN]", 1, 2, "what a key, item, rule, primitive, model or machine means",
       "Tells meaning, formula, symbols and source of a name; with a plan file, its numbers too.",

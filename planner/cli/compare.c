@@ -1,9 +1,12 @@
 /* rankfit compare */
 #include "planner/compare/compare.h"
 #include "planner/cli/command.h"
+#include "planner/cli/compare_log.h"
 #include "planner/cli/output.h"
 #include "planner/cli/subject.h"
 #include "planner/report/comparison_text.h"
+
+#include <stdlib.h>
 
 /* --tolerance widens or narrows arena and device; items stay at 5 % or follow a wider one. */
 static struct tolerances read_tolerances(const struct options *options)
@@ -33,8 +36,8 @@ static int show(const struct options *options, const struct comparison *comparis
     return status;
 }
 
-static int compare_with(const struct options *options, const struct subject *subject,
-                        const struct tolerances *tolerances, struct diag_list *reterr)
+static int compare_measurement(const struct options *options, const struct subject *subject,
+                               const struct tolerances *tolerances, struct diag_list *reterr)
 {
     struct measurement measurement = { 0 };
     struct comparison comparison;
@@ -46,6 +49,21 @@ static int compare_with(const struct options *options, const struct subject *sub
         comparison_done(&comparison);
     }
     measurement_done(&measurement);
+    return status;
+}
+
+/* A measurement of rankfit's, or the log of another engine. */
+static int compare_with(const struct options *options, const struct subject *subject,
+                        const struct tolerances *tolerances, struct diag_list *reterr)
+{
+    size_t bytes = 0;
+    char *text = compare_log_load(options->argument[1], &bytes, reterr);
+    if (!text)
+        return EXIT_QUESTION;
+    int status = compare_log_is_document(text, bytes)
+                     ? compare_measurement(options, subject, tolerances, reterr)
+                     : compare_log(options, subject, text, bytes, tolerances, reterr);
+    free(text);
     return status;
 }
 

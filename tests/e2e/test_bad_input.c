@@ -223,6 +223,13 @@ static const struct told bad_inputs[] = {
     { "plan_and_options", 2, WITH_PLAN "\"$RANKFIT\" budget $TMP/plan.yaml --gpus 8 --set tp=2" },
     { "rank_outside", 2, WITH_PLAN "\"$RANKFIT\" budget $TMP/plan.yaml --rank 4" },
     { "measurement_wrong", 2, WITH_PLAN "\"$RANKFIT\" compare $TMP/plan.yaml measurement.json" },
+    { "log_of_another_run", 2,
+      WITH_PLAN
+      "printf '  world_size ...... 64\\n  num_layers ...... 99\\nmemory (MB) | max "
+      "allocated: 1000.0\\n' >$TMP/r.log; cd $TMP; \"$RANKFIT\" compare plan.yaml r.log" },
+    { "log_without_memory", 2,
+      WITH_PLAN "echo loss 3 >$TMP/r.log; cd $TMP; \"$RANKFIT\" compare plan.yaml r.log" },
+    { "log_missing", 2, WITH_PLAN "\"$RANKFIT\" compare $TMP/plan.yaml nosuch.log" },
     { "export_without_target", 2, WITH_PLAN "\"$RANKFIT\" export $TMP/plan.yaml" },
     { "export_to_unknown", 2, WITH_PLAN "\"$RANKFIT\" export $TMP/plan.yaml --to megatorn" },
     { "export_of_no_plan", 2, "\"$RANKFIT\" export measurement.json --to slurm" },

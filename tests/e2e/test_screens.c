@@ -88,6 +88,18 @@ static const struct told screens[] = {
     { "check a script of another world", 1,
       "$RANKFIT plan " SMALL " -o $TMP/p.yaml >/dev/null && cd $TMP && "
       "$RANKFIT export p.yaml --to mpirun | sed 's/-n 8/-n 4/' >s.sh; $RANKFIT check s.sh" },
+    { "compare with a log of Megatron", 1,
+      "$RANKFIT plan " SMALL " -o $TMP/p.yaml >/dev/null; printf '%s\\n' "
+      "'  num_layers ............... 48' '  world_size ............... 8' "
+      "'[Rank 0] (after 2 iterations) memory (MB) | allocated: 50000.0 | max allocated: 70000.0 | "
+      "reserved: 71000.0 | max reserved: 73000.0' ' iteration 2/ 9 | elapsed time per iteration "
+      "(ms): 5000.0 |' >$TMP/run.log; $RANKFIT compare $TMP/p.yaml $TMP/run.log" },
+    { "compare with a message that memory is out", 1,
+      "$RANKFIT plan " SMALL " -o $TMP/p.yaml >/dev/null; echo 'torch.OutOfMemoryError: CUDA out "
+      "of memory. Tried to allocate 4.64 GiB. GPU 0 has a total capacity of 79.10 GiB of which "
+      "1.00 GiB is free. Including non-PyTorch memory, this process has 78.00 GiB memory in use. "
+      "Of the allocated memory 72.00 GiB is allocated by PyTorch, and 4.00 GiB is reserved by "
+      "PyTorch but unallocated.' >$TMP/oom.txt; $RANKFIT compare $TMP/p.yaml $TMP/oom.txt" },
     { "explain a model", 0, "$RANKFIT explain qwen3.5-35b-a3b" },
     { "explain a machine", 0, "$RANKFIT explain h100-sxm" },
     { "explain with a plan", 0,
