@@ -58,6 +58,11 @@ static bool has_local(const struct model *model)
     return has_mixer(model, MIXER_LOCAL);
 }
 
+static bool has_chunked_local(const struct model *model)
+{
+    return has_local(model) && model->gqa.local_chunked;
+}
+
 static bool has_latents(const struct model *model)
 {
     return has_mixer(model, MIXER_MLA);
@@ -180,7 +185,7 @@ static const struct model_limit limits[] = {
     { "Mamba-2", has_mamba },
     { "sparse attention through MLA's compressed keys and values", has_sparse_latents },
     { "MLA with uncompressed queries, biases or values wider than keys", has_other_latents },
-    { "attention windows or chunks in some layers only", has_local },
+    { "attention within chunks of the sequence", has_chunked_local },
     { "layers that are attention or an MLP alone", has_half_layers },
     { "attention sinks", has_sinks },
     { "norms over all heads together", has_wide_norms },
@@ -195,6 +200,7 @@ static const struct model_limit limits[] = {
 
 /* The host alone runs these so far. */
 static const struct model_limit cuda_limits[] = {
+    { "attention windows in some layers only", has_local },
     { "attention through MLA's compressed keys and values", has_latents },
     { "a router with sigmoids, corrections, groups or a scale", has_other_router },
     { "rope of adjacent dimensions", has_adjacent_rope },

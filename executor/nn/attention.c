@@ -1,6 +1,7 @@
-/* attention.c - grouped-query attention with head norms, rotary embedding, biases and an output
- * gate where the model has them: steps a1 to a6 and c1 to c9 of ARCHITECTURE.md. The fused
- * projection has, for each query head, the query and behind it its gate; then keys, then values. */
+/* attention.c - grouped-query attention over all tokens or a window, with head norms, rotary
+ * embedding, biases and an output gate where the model has them: steps a1 to a6 and c1 to c9 of
+ * ARCHITECTURE.md. The fused projection has, for each query head, the query and behind it its gate;
+ * then keys, then values. */
 #include "executor/nn/layer.h"
 #include "executor/primitive/context/context.h"
 
@@ -56,6 +57,13 @@ static struct rope rope_of(const struct layer_call *call, void *q, void *k)
     return ret;
 }
 
+/* The tokens that a query of this layer sees; 0: all before it. */
+static int64_t window_of(const struct layer_call *call)
+{
+    const struct model *m = layer_model(call);
+    return m->layer_mixer[call->layer] == MIXER_LOCAL ? m->gqa.local_tokens : m->gqa.window_tokens;
+}
+
 /* Of whole sequences of this rank's tokens; context_attend fills in the keys. */
 static struct attention attention_of(const struct layer_call *call, const void *q)
 {
@@ -69,7 +77,7 @@ static struct attention attention_of(const struct layer_call *call, const void *
         .kv_heads = g->kv_heads,
         .head_dim = g->head_dim,
         .tokens = tokens,
-        .window = g->window_tokens,
+        .window = window_of(call),
         .q = q,
         .q_stride = n.query,
         .o = s->o.data,

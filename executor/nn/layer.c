@@ -116,6 +116,7 @@ struct buffer layer_project_out_input(const struct layer_call *call, enum role r
 
 static const struct mixer_ops *const mixers[MIXER_COUNT] = {
     [MIXER_GQA] = &attention_ops,
+    [MIXER_LOCAL] = &attention_ops,
     [MIXER_GDN] = &delta_ops,
     [MIXER_MLA] = &latent_ops,
 };

@@ -138,6 +138,8 @@ static const struct row rows[] = {
     { "tiny-hybrid-moe",
       "--gpus 3 --seq 600 --set cp=3 --set ep=1 --set linear_context=state_pass --set "
       "recompute=full" },
+    { "$RANKFIT_DATA/tests/data/reference/qwen3-windows",
+      "--gpus 2 --seq 512 --micro-batch 2 --set cp=2 --set recompute=none" },
     { MLA "--gpus 1 --seq 512 --micro-batch 4 --set recompute=none --routing natural" },
     { MLA "--gpus 1 --seq 512 --micro-batch 4 --set recompute=full" },
     { MLA "--gpus 2 --seq 1K --set cp=1 --set ep=2 --set recompute=full --set keep_attention=1" },

@@ -93,9 +93,12 @@ def configurations():
     deepseek = DeepseekV3Config(**MLA, **GROUPED, rope_parameters=latent)
     flash = Glm4MoeLiteConfig(**{**MLA, "v_head_dim": 12, "rms_norm_eps": 1e-5},
                               **{**GROUPED, "n_group": 1, "topk_group": 1}, rope_parameters=ROPE)
+    windows = Qwen3Config(**SMALL, rope_parameters=ROPE, use_sliding_window=True, sliding_window=24,
+                          layer_types=["sliding_attention", "full_attention"])
     llama = LlamaConfig(**SMALL, rope_parameters=scaled)
     glm = Glm4MoeConfig(**GLM, **GROUPED, rope_parameters=HYBRID_ROPE)
     return {
+        "qwen3-windows": (windows, Qwen3ForCausalLM, 80),
         "llama-yarn": (llama, LlamaForCausalLM, 80),
         "deepseek-v3": (deepseek, DeepseekV3ForCausalLM, 40),
         "glm4-moe-lite": (flash, Glm4MoeLiteForCausalLM, 40),
@@ -117,6 +120,8 @@ def plain_config(config):
     if "n_routed_experts" in known:
         wanted = [key for key in wanted if key not in ("num_experts", "use_sliding_window")] + EXTRA_KEYS
         known.setdefault("num_nextn_predict_layers", 0)
+    if known.get("use_sliding_window"):
+        wanted.append("sliding_window")
     out = {key: known[key] for key in wanted if key in known}
     return {"architectures": [config.architectures[0]], **out}
 

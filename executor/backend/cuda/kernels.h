@@ -200,13 +200,23 @@ cudaError_t kernel_swiglu_backward(cudaStream_t stream, int64_t rows, int64_t wi
                                    const uint16_t *da, const float *row_weight, uint16_t *h,
                                    float *d_row_weight);
 
-/* experts up to KERNEL_EXPERTS_MAX, top_k up to KERNEL_TOP_K_MAX; no alignment asked. A given
+/* See struct router; groups at least 1, scaling the factor itself. Experts up to
+ * KERNEL_EXPERTS_MAX, top_k up to KERNEL_TOP_K_MAX, groups up to 64; no alignment asked. A given
  * choice outside the experts weighs 0. */
-cudaError_t kernel_router(cudaStream_t stream, int64_t rows, int experts, int top_k, bool normalize,
-                          bool given, float *probs, int32_t *choices, float *weights);
-cudaError_t kernel_router_backward(cudaStream_t stream, int64_t rows, int experts, int top_k,
-                                   bool normalize, const float *probs, const int32_t *choices,
-                                   const float *weights, const float *d_weights, float *d_logits);
+struct kernel_router_args {
+    int64_t rows;
+    int experts, top_k;
+    bool normalize, given, sigmoid;
+    int groups, group_limit;
+    float scaling;
+    const uint16_t *correction; /* NULL: none */
+    float *probs;
+    int32_t *choices;
+    float *weights;
+};
+cudaError_t kernel_router(cudaStream_t stream, const struct kernel_router_args *r);
+cudaError_t kernel_router_backward(cudaStream_t stream, const struct kernel_router_args *r,
+                                   const float *d_weights, float *d_logits);
 /* starts: scratch of (experts + 1) * kernel_sort_chunks(count) ints; loads: device int32 [experts +
  * 1], the last one counts choices outside the experts (their slot is 0). */
 int64_t kernel_sort_chunks(int64_t count);

@@ -1,3 +1,4 @@
+#include "base/model/model.h"
 #include "executor/backend/cuda/cuda.h"
 #include "executor/backend/cuda/kernels.h"
 
@@ -11,14 +12,41 @@ static int check_router(int experts, int top_k, struct diag_list *reterr)
     return 0;
 }
 
+static int check_groups(const struct router *r, struct diag_list *reterr)
+{
+    if (r->groups <= 1)
+        return 0;
+    if (r->groups <= ROUTER_MAX_GROUPS && r->experts % r->groups == 0 && r->group_limit >= 1 &&
+        r->group_limit <= r->groups && r->top_k <= r->group_limit * (r->experts / r->groups))
+        return 0;
+    return cuda_refuse(reterr, "router: top %d of %d experts in %d of %d groups", r->top_k,
+                       r->experts, r->group_limit, r->groups);
+}
+
+static struct kernel_router_args args_of(const struct router *r)
+{
+    return (struct kernel_router_args){ .rows = r->rows,
+                                        .experts = r->experts,
+                                        .top_k = r->top_k,
+                                        .normalize = r->normalize_top_k,
+                                        .given = r->given,
+                                        .sigmoid = r->sigmoid,
+                                        .groups = r->groups > 1 ? r->groups : 1,
+                                        .group_limit = r->groups > 1 ? r->group_limit : 1,
+                                        .scaling = r->scaling > 0 ? r->scaling : 1.0F,
+                                        .correction = r->correction,
+                                        .probs = r->probs,
+                                        .choices = r->choices,
+                                        .weights = r->weights };
+}
+
 int cuda_router(struct backend *b, enum stream s, const struct router *r, struct diag_list *reterr)
 {
     const struct cuda *c = (const struct cuda *)b;
-    if (check_router(r->experts, r->top_k, reterr) != 0)
+    if (check_router(r->experts, r->top_k, reterr) != 0 || check_groups(r, reterr) != 0)
         return -1;
-    return cuda_check(kernel_router(c->streams[s], r->rows, r->experts, r->top_k,
-                                    r->normalize_top_k, r->given, r->probs, r->choices, r->weights),
-                      "router", reterr);
+    const struct kernel_router_args args = args_of(r);
+    return cuda_check(kernel_router(c->streams[s], &args), "router", reterr);
 }
 
 int cuda_router_backward(struct backend *b, enum stream s, const struct router *r,
@@ -27,9 +55,8 @@ int cuda_router_backward(struct backend *b, enum stream s, const struct router *
     const struct cuda *c = (const struct cuda *)b;
     if (check_router(r->experts, r->top_k, reterr) != 0)
         return -1;
-    return cuda_check(kernel_router_backward(c->streams[s], r->rows, r->experts, r->top_k,
-                                             r->normalize_top_k, r->probs, r->choices, r->weights,
-                                             d_weights, d_logits),
+    const struct kernel_router_args args = args_of(r);
+    return cuda_check(kernel_router_backward(c->streams[s], &args, d_weights, d_logits),
                       "router backward", reterr);
 }
 

@@ -469,6 +469,13 @@ static void test_yarn(void **state)
     run_cases("llama-yarn");
 }
 
+/* A layer that sees 24 tokens, and one that sees all. */
+static void test_windows(void **state)
+{
+    (void)state;
+    run_cases("qwen3-windows");
+}
+
 /* MLA: YaRN with scaled scores, groups; then values narrower than the own part of keys. */
 static void test_mla(void **state)
 {
@@ -480,8 +487,10 @@ static void test_mla(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_moe), cmocka_unit_test(test_dense), cmocka_unit_test(test_hybrids),
-        cmocka_unit_test(test_glm), cmocka_unit_test(test_yarn),  cmocka_unit_test(test_mla),
+        cmocka_unit_test(test_moe),     cmocka_unit_test(test_dense),
+        cmocka_unit_test(test_hybrids), cmocka_unit_test(test_glm),
+        cmocka_unit_test(test_yarn),    cmocka_unit_test(test_mla),
+        cmocka_unit_test(test_windows),
     };
     return step_main(argc, argv, "transformers", tests, sizeof tests / sizeof *tests);
 }
