@@ -194,6 +194,10 @@ static void print(const struct prediction *prediction, const struct log_comparis
     }
     table_print(&table, "figure", out);
     table_done(&table);
+    (void)fprintf(out,
+                  "basis   the prediction is of engine %s; the log may be of another engine, which "
+                  "stores more\n",
+                  prediction->plan.engine);
 }
 
 static struct json *document_of(const struct log_comparison *c)

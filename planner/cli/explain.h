@@ -18,6 +18,10 @@ struct explainer {
 extern const struct explainer explainers[];
 extern const size_t explainer_count;
 
+/* explain_option.c */
+bool explain_option(const char *name, const struct prediction *prediction, struct json *ret);
+const char *explain_option_name(size_t index);
+
 /* explain_rules.c */
 bool explain_arithmetic(const char *name, const struct prediction *prediction, struct json *ret);
 const char *name_of_arithmetic(size_t i);

@@ -289,6 +289,7 @@ const struct explainer explainers[] = {
     { "hardware key", explain_hardware_key, name_of_hardware_key },
     { "arithmetic", explain_arithmetic, name_of_arithmetic },
     { "fact", explain_fact, name_of_fact },
+    { "option of other engines", explain_option, explain_option_name },
     { "topic", explain_topic, topic_name },
 };
 const size_t explainer_count = sizeof explainers / sizeof *explainers;

@@ -60,26 +60,13 @@ static struct json *balances_of(const struct prediction *prediction)
 }
 
 static const struct topic topics[] = {
-    { { "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
-        "expert_model_parallel_size", "expert_tensor_parallel_size" },
-      "parallel degrees as Megatron's options name them",
-      "in this order the keys tp, pp, cp, ep and etp. Data parallelism follows from the number of "
-      "GPUs: dp = GPUs / (tp x pp x cp)",
-      "tp, pp, cp, ep, etp",
-      NULL },
-    { { "tensor_parallel_degree", "pipeline_parallel_degree", "context_parallel_degree",
-        "expert_parallel_degree", "data_parallel_shard_degree" },
-      "parallel degrees as torchtitan's options name them",
-      "in this order the keys tp, pp, cp, ep and fsdp; data_parallel_replicate_degree is dp / fsdp",
-      "tp, pp, cp, ep, fsdp",
-      NULL },
     { { "zero3", "fsdp2", "fully_shard", "full_shard", "hsdp" },
       "weights, gradients and optimizer state all sharded",
       "sharding=fsdp. Key fsdp is the number of ranks that share one copy; with fewer than dp the "
       "copies are replicated (HSDP)",
       "sharding, fsdp, e_fsdp, prefetch_units, gathered_weights",
       NULL },
-    { { "distributed_optimizer", "use_distributed_optimizer", "optimizer_sharding" },
+    { { "distributed_optimizer", "optimizer_sharding" },
       "master weights and moments sharded; weights and gradients whole",
       "sharding=zero1",
       "sharding, master, moments",

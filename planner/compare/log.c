@@ -231,10 +231,10 @@ int log_read(const char *name, const char *text, size_t bytes, struct log_figure
     if (has_figures(ret))
         return 0;
     diag_error(reterr, (struct pos){ name, 0, 0 }, "the log has no line about memory");
-    return diag_hint(
-        reterr, "lines of Megatron-LM (--log-memory-to-tensorboard is not one: its report "
-                "after the first iterations is), torchtitan, nvidia-smi, "
-                "torch.cuda.memory_summary and messages of PyTorch that memory is out are read");
+    return diag_hint(reterr,
+                     "the memory report of Megatron-LM, lines of torchtitan and nvidia-smi, "
+                     "torch.cuda.memory_summary and PyTorch's message that memory is out "
+                     "are read");
 }
 
 static int compare_reals(const void *a, const void *b)
