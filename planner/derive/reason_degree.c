@@ -323,7 +323,10 @@ static void tell_etp(struct story *s)
         TELL(s, s->chosen->verdict == VERDICT_DOES_NOT_FIT ? "the smallest peak of all"
                                                            : "nothing fits with whole experts");
     else
-        TELL(s, "split experts mean narrower GEMMs and 2-fold traffic; no skew asks for it");
+        TELL(s, "split experts mean narrower GEMMs and 2-fold traffic; %s",
+             s->space->q->routing.kind == ROUTING_BALANCED
+                 ? "no skew asks for it"
+                 : "a smaller ep evens out skewed rows without that");
     other.etp = s->degrees.etp > 1 ? s->degrees.etp / 2 : 2;
     story_price_degrees(s, &other, "etp", other.etp);
 }
