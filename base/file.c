@@ -63,6 +63,17 @@ static struct kind find_kind(const char *name)
     return (struct kind){ name, name, false };
 }
 
+/* Said once, however many names are looked for. */
+static int not_a_directory(const char *named, struct diag_list *reterr)
+{
+    static const char what[] = "RANKFIT_DATA names ";
+    for (int i = 0; i < reterr->count; i++)
+        if (strncmp(reterr->items[i].what, what, strlen(what)) == 0)
+            return -1;
+    return diag_error(reterr, (struct pos){ .file = NULL }, "%s'%s', which is not a directory",
+                      what, named);
+}
+
 /* The directories that hold models/, hardware/, recipes/ and validation/, first come first served.
  * Returns how many, or -1 where the user named one that is not there. */
 static int data_directories(const char *ret[DIRECTORIES_MAX], struct diag_list *reterr)
@@ -71,8 +82,7 @@ static int data_directories(const char *ret[DIRECTORIES_MAX], struct diag_list *
     const char *named = getenv("RANKFIT_DATA");
     if (named && *named) {
         if (!is_directory(named))
-            return diag_error(reterr, (struct pos){ .file = NULL },
-                              "RANKFIT_DATA names '%s', which is not a directory", named);
+            return not_a_directory(named, reterr);
         ret[count++] = named;
     }
     ret[count++] = RANKFIT_DATADIR;
@@ -242,12 +252,31 @@ static const struct entry *find_meant(const struct catalog *catalog, const struc
     return entry;
 }
 
+/* A file or directory of the same bare name goes first, which its user may not know of. */
+static void warn_of_shadow(const struct kind *kind, const char *name, const struct stat *status,
+                           struct diag_list *reterr)
+{
+    struct catalog catalog = { 0 };
+    struct diag_list ignored = { 0 };
+    if (strchr(name, '/') || catalog_read(&catalog, kind->name, &ignored) != 0 ||
+        !catalog_has(&catalog, name, strlen(name)))
+        name = NULL;
+    catalog_done(&catalog);
+    if (!name)
+        return;
+    diag_warning(reterr, (struct pos){ 0 }, "%s '%s' is the %s of that name here, not the built-in",
+                 kind->one, name, S_ISDIR(status->st_mode) ? "directory" : "file");
+    (void)diag_hint(reterr, "./%s means the same without this warning", name);
+}
+
 int file_find_data(const char *kind, const char *name, char *ret, size_t size,
                    struct diag_list *reterr)
 {
     struct kind info = find_kind(kind);
     struct stat status;
     bool there = stat(name, &status) == 0 && (info.directory || !S_ISDIR(status.st_mode));
+    if (there)
+        warn_of_shadow(&info, name, &status, reterr);
     if (there || !without_organization(&info, name))
         return find_path(&info, name, ret, size, reterr);
     struct catalog catalog;

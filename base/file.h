@@ -20,6 +20,9 @@ int file_list_data(const char *kind,
                    void (*visit)(const char *name, const char *path, void *context), void *context,
                    struct diag_list *reterr);
 
+/* Temporary files next to those that are written; leftover.h finds those of killed processes. */
+#define FILE_TEMPORARY_PREFIX ".rankfit-"
+
 /* Writes to a temporary neighbour and renames it over `path`; on any failure (directory, disk full,
  * close) nothing is left behind and `path` is as it was. */
 int file_write_whole(const char *path, const char *text, size_t bytes, struct diag_list *reterr);

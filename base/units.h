@@ -10,7 +10,8 @@
  * case. Returns -1 for anything else, for negatives and for more than 2^63 - 1. */
 int units_parse_bytes(const char *text, uint64_t *ret_bytes);
 
-/* "128K" = 131,072, "1M" = 2^20, or a bare number; K and M, or k and m, are 2^10 and 2^20. -1 as above or 0. */
+/* "128K" = 131,072, "1M" = 2^20, or a bare number; K and M, or k and m, are 2^10 and 2^20. -1 as
+ * above or 0. */
 int units_parse_tokens(const char *text, uint64_t *ret_tokens);
 
 /* "2%" or "0.02" -> 0.02; -1 outside 0..1. */

@@ -1,5 +1,7 @@
 #include "base/file.h"
 
+#include "base/leftover.h"
+#include "base/signals.h"
 #include "base/text.h"
 
 #include <errno.h>
@@ -50,14 +52,33 @@ static mode_t default_mode(void)
     return 0666 & ~mask;
 }
 
+/* The part of a path up to its last slash; "" is the current directory. */
+static void directory_of(const char *path, char ret[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    (void)snprintf(ret, PATH_MAX, "%.*s", slash ? (int)(slash + 1 - path) : 0, path);
+}
+
+/* A new name is on the disk when its directory is. Some file systems cannot do this. */
+static void sync_directory(const char *target)
+{
+    char directory[PATH_MAX];
+    directory_of(target, directory);
+    int handle = open(directory[0] ? directory : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (handle < 0)
+        return;
+    (void)fsync(handle);
+    (void)close(handle);
+}
+
 /* Opens the temporary neighbour of output->target. Returns 0 or the error number. */
 static int open_temporary(struct file_output *output)
 {
-    const char *slash = strrchr(output->target, '/');
-    int directory = slash ? (int)(slash + 1 - output->target) : 0;
-    int length = snprintf(output->temporary, sizeof output->temporary, "%.*s.rankfit-XXXXXX",
-                          directory, output->target);
-    if (length < 0 || (size_t)length >= sizeof output->temporary)
+    char directory[PATH_MAX];
+    directory_of(output->target, directory);
+    leftover_sweep(directory, FILE_TEMPORARY_PREFIX);
+    if (leftover_name(output->temporary, sizeof output->temporary, directory,
+                      FILE_TEMPORARY_PREFIX) != 0)
         return ENAMETOOLONG;
     output->handle = mkostemp(output->temporary, O_CLOEXEC);
     return output->handle < 0 ? errno : 0;
@@ -129,6 +150,8 @@ int file_output_commit(struct file_output *output, struct diag_list *reterr)
         error = errno;
     if (error && replaces)
         (void)unlink(output->temporary);
+    else if (replaces)
+        sync_directory(output->target);
     if (error)
         cannot_write(output->path, error, reterr);
     free(output);
@@ -148,12 +171,17 @@ void file_output_discard(struct file_output *output)
 int file_write_whole(const char *path, const char *text, size_t bytes, struct diag_list *reterr)
 {
     struct file_output *output = NULL;
-    if (file_output_begin(path, &output, reterr) < 0)
-        return -1;
-    if (file_output_append(output, text, bytes, reterr) == 0)
-        return file_output_commit(output, reterr);
-    file_output_discard(output);
-    return -1;
+    sigset_t before;
+    int ret = -1;
+    signals_hold(&before);
+    if (file_output_begin(path, &output, reterr) == 0) {
+        if (file_output_append(output, text, bytes, reterr) == 0)
+            ret = file_output_commit(output, reterr);
+        else
+            file_output_discard(output);
+    }
+    signals_release(&before);
+    return ret;
 }
 
 static bool ends_in(const char *path, const char *ending)

@@ -78,6 +78,10 @@ static int check_pieces(const struct lengths *lengths, struct pos at, struct dia
 int lengths_parse(const char *text, struct pos at, struct lengths *ret, struct diag_list *reterr)
 {
     memset(ret, 0, sizeof *ret);
+    if (strstr(text, ",,") || text[0] == ',') {
+        diag_error(reterr, at, "'%.40s' has an empty length between commas", text);
+        return diag_hint(reterr, "%s", takes);
+    }
     for (const char *from = text + strspn(text, separators); *from;) {
         char entry[64];
         size_t length = strcspn(from, separators);

@@ -1,4 +1,5 @@
 #include "executor/runtime/watch.h"
+#include "base/signals.h"
 #include "base/text.h"
 #include "executor/fabric/progress.h"
 
@@ -30,18 +31,10 @@ struct watch {
     _Atomic(struct fabric *) fabric; /* whose transfers are watched; NULL: none are */
 };
 
-static void requests(sigset_t *ret)
-{
-    (void)sigemptyset(ret);
-    (void)sigaddset(ret, SIGTERM);
-    (void)sigaddset(ret, SIGINT);
-    (void)sigaddset(ret, SIGHUP);
-}
-
 void watch_hold_signals(void)
 {
     sigset_t set;
-    requests(&set);
+    signals_of_requests(&set);
     (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
@@ -217,7 +210,7 @@ static void *watch_ranks(void *context)
     double before = clock_seconds();
     sigset_t set;
 
-    requests(&set);
+    signals_of_requests(&set);
     while (!atomic_load(&w->stopped)) {
         int number = sigtimedwait(&set, NULL, &tick);
         if (atomic_load(&w->stopped))

@@ -2,6 +2,7 @@
  * file.
  */
 #include "base/file.h"
+#include "base/signals.h"
 #include "base/text.h"
 #include "planner/cli/command.h"
 #include "planner/cli/output.h"
@@ -17,7 +18,6 @@
 struct errand {
     const struct options *options;
     struct start start;
-    char directory[START_PATH]; /* of our temporary files; "" where there is none */
     char measured[START_PATH];
     char name[64]; /* of the hardware file */
     struct points points;
@@ -195,10 +195,9 @@ static int keep_points(const struct errand *e, struct diag_list *reterr)
 
 static int measure(struct errand *e, struct diag_list *reterr)
 {
-    if (start_find(&e->start, reterr) != 0 || start_directory(e->directory, reterr) != 0 ||
-        start_join(e->measured, e->directory, "points.json", reterr) != 0)
+    if (start_find(&e->start, reterr) != 0 || start_directory(&e->start, reterr) != 0 ||
+        start_join(e->measured, e->start.directory, "points.json", reterr) != 0)
         return EXIT_SYSTEM;
-    e->start.ranks = (int)option_number(e->options, OPTION_GPUS, 1);
     e->start.calibrate = e->measured;
     int status = start_and_wait(&e->start, reterr);
     if (status == EXIT_ANSWERED &&
@@ -295,8 +294,11 @@ static int check_question(struct errand *e, struct diag_list *reterr)
     if (options_has(o, OPTION_HARDWARE))
         (void)load_base(e, o->value[OPTION_HARDWARE], reterr);
     (void)choose_name(e, reterr);
+    e->start.ranks = (int)option_number(o, OPTION_GPUS, 1);
     if (reterr->errors == 0 && o->argument_count == 0)
         (void)choose_backend(e, reterr);
+    if (reterr->errors == 0 && o->argument_count == 0)
+        (void)start_check(&e->start, reterr);
     if (reterr->errors == 0 && o->argument_count > 0)
         (void)points_load(o->argument[0], &e->points, reterr);
     return reterr->errors == 0 ? 0 : -1;
@@ -318,17 +320,17 @@ static int run_errand(struct errand *e, struct diag_list *reterr)
 int command_calibrate(const struct options *options, struct diag_list *reterr)
 {
     struct errand *e = calloc(1, sizeof *e);
-    struct held_signals held;
+    sigset_t before;
     if (!e)
         return EXIT_SYSTEM;
-    launch_hold_signals(&held);
+    signals_hold(&before);
     e->options = e->start.options = options;
     e->start.outer = launch_outer();
     int status = run_errand(e, reterr);
-    start_remove_directory(e->directory);
+    start_remove_directory(&e->start);
     points_done(&e->points);
     tree_done(&e->base_file);
     free(e);
-    launch_release_signals(&held);
+    signals_release(&before);
     return status;
 }

@@ -1,5 +1,6 @@
 #include "planner/cli/launch.h"
 
+#include "base/signals.h"
 #include "base/units.h"
 
 #include <errno.h>
@@ -100,31 +101,24 @@ int launch_find_mpirun(char *ret, size_t size, struct diag_list *reterr)
     return diag_hint(reterr, "install Debian's package openmpi-bin");
 }
 
-/* What ends a process that does not see to it. */
-static void interruptions(sigset_t *ret)
+/* The user's own settings go first. Several machines need not have the same directories. */
+static void set_place(const struct launch_place *place)
 {
-    (void)sigemptyset(ret);
-    (void)sigaddset(ret, SIGINT);
-    (void)sigaddset(ret, SIGTERM);
-    (void)sigaddset(ret, SIGHUP);
-}
-
-void launch_hold_signals(struct held_signals *ret)
-{
-    sigset_t set;
-    interruptions(&set);
-    (void)sigprocmask(SIG_BLOCK, &set, &ret->before);
-}
-
-void launch_release_signals(const struct held_signals *held)
-{
-    (void)sigprocmask(SIG_SETMASK, &held->before, NULL);
+    static const char *const allocations[] = { "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID",
+                                               "PE_HOSTFILE" };
+    for (size_t i = 0; i < sizeof allocations / sizeof *allocations; i++)
+        if (getenv(allocations[i]))
+            return;
+    if (place->session)
+        (void)setenv("OMPI_MCA_orte_tmpdir_base", place->session, 0);
+    if (place->shared_memory)
+        (void)setenv("OMPI_MCA_btl_vader_backing_directory", place->shared_memory, 0);
 }
 
 /* In the child, which leads a group of its own: whoever ends ours as a whole (a terminal, timeout)
  * would otherwise have mpirun signalled twice, and the second time it leaves without its ranks.
  * Results belong to rankfit, so what the executor says is talk. */
-static void become(char *const *argv)
+static void become(char *const *argv, const struct launch_place *place)
 {
     sigset_t none;
     (void)sigemptyset(&none);
@@ -134,9 +128,12 @@ static void become(char *const *argv)
     if (nothing >= 0)
         (void)dup2(nothing, STDIN_FILENO);
     (void)dup2(STDERR_FILENO, STDOUT_FILENO);
-    (void)setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    (void)setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    if (place->allow_root) {
+        (void)setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+        (void)setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    }
     (void)setenv("OPENBLAS_NUM_THREADS", "1", 0);
+    set_place(place);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)execv(argv[0], argv);
     _exit(127);
@@ -149,9 +146,9 @@ static time_t seconds_now(void)
     return now.tv_sec;
 }
 
-/* Waits for the child and passes the first interruption on, as SIGTERM: at a second one a launcher
- * leaves at once, without its files. A child that has not ended PATIENCE_SECONDS after it is
- * killed; the ranks of a launcher that is gone end by themselves. Nothing is sent once the child
+/* Waits for the child and passes the first request to end on, as SIGTERM: at a second one a
+ * launcher leaves at once, without its files. A child that has not ended PATIENCE_SECONDS after it
+ * is killed; the ranks of a launcher that is gone end by themselves. Nothing is sent once the child
  * has been waited for: its number may be another's. Returns 0 or the error number of waitpid. */
 static int wait_for(pid_t child, const sigset_t *signals, struct launch_end *ret)
 {
@@ -177,17 +174,19 @@ static int wait_for(pid_t child, const sigset_t *signals, struct launch_end *ret
     return 0;
 }
 
-int launch_and_wait(char *const *argv, struct launch_end *ret, struct diag_list *reterr)
+int launch_and_wait(char *const *argv, const struct launch_place *place, struct launch_end *ret,
+                    struct diag_list *reterr)
 {
     sigset_t signals, old;
     *ret = (struct launch_end){ 0 };
-    interruptions(&signals);
+    signals_of_requests(&signals);
     (void)sigaddset(&signals, SIGCHLD);
+    (void)sigaddset(&signals, SIGPIPE); /* the reader of our output has gone */
     (void)fflush(NULL);
     (void)sigprocmask(SIG_BLOCK, &signals, &old);
     pid_t child = fork();
     if (child == 0)
-        become(argv);
+        become(argv, place);
     int failure = child < 0 ? errno : wait_for(child, &signals, ret);
     (void)sigprocmask(SIG_SETMASK, &old, NULL);
     if (failure != 0)

@@ -5,7 +5,6 @@
 
 #include "base/diag.h"
 
-#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -21,22 +20,21 @@ int launch_find_executor(const char *backend, char *ret, size_t size, struct dia
 /* The path of mpirun on $PATH. */
 int launch_find_mpirun(char *ret, size_t size, struct diag_list *reterr);
 
-/* Keeps interruptions (SIGINT, SIGTERM, SIGHUP) waiting between the two calls, so that what lies
- * between can clean up; launch_and_wait passes them on, and what still waits at the second call
- * then acts as usual. */
-struct held_signals {
-    sigset_t before;
+/* Where Open MPI puts its files, so that none is left where it is killed (NULL: where it likes),
+ * and whether it may run as root. */
+struct launch_place {
+    const char *session, *shared_memory; /* directories */
+    bool allow_root;
 };
-void launch_hold_signals(struct held_signals *ret);
-void launch_release_signals(const struct held_signals *held);
 
 /* Runs argv (NULL at its end, argv[0] a path) with its standard output joined to our standard
- * error, waits, and passes interruptions on; a child that they do not end is killed. -1 when it
- * could not be started. */
+ * error, waits, and passes requests to end (base/signals.h, which the caller holds) on; a child
+ * that they do not end is killed. -1 when it could not be started. */
 struct launch_end {
     int status;       /* exit status, 128 + signal when it was killed */
     int interruption; /* the first signal passed on, 0: none */
 };
-int launch_and_wait(char *const *argv, struct launch_end *ret, struct diag_list *reterr);
+int launch_and_wait(char *const *argv, const struct launch_place *place, struct launch_end *ret,
+                    struct diag_list *reterr);
 
 #endif

@@ -91,18 +91,32 @@ static int help_of(const char *word)
     return finish_output(EXIT_ANSWERED);
 }
 
+static int too_many(const char *word, const char *next)
+{
+    struct diag_list list = { 0 };
+    diag_error(&list, (struct pos){ 0 }, "'%s' is one argument too many for rankfit %s", next,
+               word);
+    diag_list_print(stderr, &list);
+    return EXIT_QUESTION;
+}
+
 int main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : NULL;
     gsl_set_error_handler_off();
-    (void)signal(SIGCHLD, SIG_DFL); /* where it is ignored, a child leaves no status */
-    (void)signal(SIGXFSZ, SIG_IGN); /* a file beyond its limit is then an error of the write */
+    (void)signal(SIGCHLD, SIG_DFL);    /* where it is ignored, a child leaves no status */
+    (void)unsetenv("ARGP_HELP_FMT");   /* glibc prints without end for some values */
+    (void)unsetenv("POSIXLY_CORRECT"); /* options may follow arguments */
+    (void)signal(SIGXFSZ, SIG_IGN);    /* a file beyond its limit is then an error of the write */
     if (!word) {
         print_usage(stderr);
         return EXIT_QUESTION;
     }
-    if (strcmp(word, "help") == 0 && argc > 2)
+    if (strcmp(word, "help") == 0 && argc == 3)
         return help_of(argv[2]);
+    bool alone = word[0] == '-' || strcmp(word, "help") == 0;
+    if (alone && argc > 2)
+        return too_many(word, argv[2]);
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
         print_usage(stdout);
         return finish_output(EXIT_ANSWERED);

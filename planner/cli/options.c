@@ -176,7 +176,6 @@ const struct option_info option_infos[OPTION_COUNT] = {
                       .value = "FILE",
                       .commands = FOR_RUN,
                       .type = OPTION_PATH,
-                      .in_recipe = true,
                       .help = "write the trained weights, bf16 safetensors, whole or not at all" },
     [OPTION_REPLAY] = { .name = "replay",
                         .value = "FILE",
@@ -244,7 +243,6 @@ const struct option_info option_infos[OPTION_COUNT] = {
                         .value = "FILE",
                         .commands = FOR_CALIBRATE,
                         .type = OPTION_PATH,
-                        .in_recipe = true,
                         .help =
                             "also keep what was measured; rankfit calibrate FILE fits it again" },
     [OPTION_QUICK] = { .name = "quick",
@@ -256,9 +254,13 @@ const struct option_info option_infos[OPTION_COUNT] = {
                        .value = "FILE",
                        .commands = FOR_RUN | FOR_REHEARSE,
                        .type = OPTION_PATH,
-                       .in_recipe = true,
                        .help = "write what each rank did when, for chrome://tracing and Perfetto: "
                                "phases, layers, operations, on GPUs every kernel" },
+    [OPTION_ALLOW_ROOT] = { .name = "allow-root",
+                            .commands = FOR_RUN | FOR_PAIR | FOR_CALIBRATE,
+                            .type = OPTION_FLAG,
+                            .help = "let mpirun run as root (or set Open MPI's "
+                                    "OMPI_ALLOW_RUN_AS_ROOT and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM)" },
     [OPTION_OBJECTIVE] = { .name = "objective",
                            .value = "NAME",
                            .commands = FOR_SEARCH | FOR_PLAN,
@@ -321,7 +323,6 @@ const struct option_info option_infos[OPTION_COUNT] = {
                         .commands = FOR_PLAN | FOR_BUDGET | FOR_START | FOR_COMPARE | FOR_SEARCH |
                                     FOR_CALIBRATE | FOR_VALIDATE | FOR_EXPORT | FOR_CHECK,
                         .type = OPTION_PATH,
-                        .in_recipe = true,
                         .letter = 'o',
                         .help = "also write the result to FILE (YAML for .yaml and .yml, else "
                                 "JSON), whole or not at all" },

@@ -42,6 +42,7 @@ enum option_id {
     OPTION_STALL_TIMEOUT,
     OPTION_MEMORY_LIMIT,
     OPTION_TRACE,
+    OPTION_ALLOW_ROOT,
     OPTION_CHECK,
     OPTION_TO,
     OPTION_TITLE, /* --name */
@@ -107,7 +108,7 @@ struct option_info {
     const char *value; /* what help calls the value; NULL: a flag */
     unsigned commands; /* FOR_... */
     enum option_type type;
-    bool in_recipe;
+    bool in_recipe;           /* never an option that names a file to write */
     char letter;              /* short form, 0: none */
     int64_t min, max;         /* OPTION_NUMBER, OPTION_TOKENS */
     unsigned lists;           /* FOR_...: commands that take several values, with commas */

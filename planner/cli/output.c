@@ -47,6 +47,10 @@ int output_check_option(const struct options *options, enum option_id id, struct
         return 0;
     if (!path[0])
         return diag_error(reterr, at, "the name of the file is empty");
+    if (strcmp(path, "-") == 0) {
+        diag_error(reterr, at, "'-' is not a file name here");
+        return diag_hint(reterr, "--json writes to standard output; ./- is a file called -");
+    }
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
         return diag_error(reterr, at, "cannot write '%s': it is a directory", path);
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) {

@@ -1,5 +1,6 @@
 /* rankfit pair: a primitive and its reference on the same small job, held against each other. */
 #include "base/file.h"
+#include "base/signals.h"
 #include "base/text.h"
 #include "planner/cli/command.h"
 #include "planner/cli/output.h"
@@ -37,7 +38,6 @@ struct pair {
     const struct options *options;
     const struct pair_row *row;
     struct start start;
-    char directory[START_PATH]; /* "" where there is none */
     struct side primitive, reference;
 };
 
@@ -151,7 +151,10 @@ static int derive_sides(struct pair *pair, const char *value, struct diag_list *
     pin_choices(pair, first, second, reterr);
     need(&second->options, row->with_reference, true, reterr);
     set_value(pair, second, row->reference, reterr);
-    return derive_second(pair, second, reterr);
+    if (derive_second(pair, second, reterr) != 0)
+        return -1;
+    pair->start.ranks = first->subject->prediction.plan.gpus;
+    return start_check(&pair->start, reterr);
 }
 
 static int write_side(const struct pair *pair, struct side *side, const char *name,
@@ -159,11 +162,11 @@ static int write_side(const struct pair *pair, struct side *side, const char *na
 {
     char file[64];
     (void)snprintf(file, sizeof file, "%s-plan.json", name);
-    int status = start_join(side->plan_path, pair->directory, file, reterr);
+    int status = start_join(side->plan_path, pair->start.directory, file, reterr);
     (void)snprintf(file, sizeof file, "%s-measurement.json", name);
-    status |= start_join(side->measurement_path, pair->directory, file, reterr);
+    status |= start_join(side->measurement_path, pair->start.directory, file, reterr);
     (void)snprintf(file, sizeof file, "%s.safetensors", name);
-    status |= start_join(side->dump_path, pair->directory, file, reterr);
+    status |= start_join(side->dump_path, pair->start.directory, file, reterr);
     if (status != 0)
         return -1;
     struct json *document = report_plan_file(&side->subject->prediction, &side->subject->answer);
@@ -224,7 +227,7 @@ static int compare_sides(const struct pair *pair, struct diag_list *reterr)
 
 static int run_pair(struct pair *pair, struct diag_list *reterr)
 {
-    if (start_find(&pair->start, reterr) != 0 || start_directory(pair->directory, reterr) != 0 ||
+    if (start_find(&pair->start, reterr) != 0 || start_directory(&pair->start, reterr) != 0 ||
         write_side(pair, &pair->primitive, "primitive", reterr) != 0 ||
         write_side(pair, &pair->reference, "reference", reterr) != 0)
         return EXIT_SYSTEM;
@@ -244,7 +247,7 @@ static void finish(struct pair *pair)
 {
     finish_side(&pair->primitive);
     finish_side(&pair->reference);
-    start_remove_directory(pair->directory);
+    start_remove_directory(&pair->start);
     pool_done(&pair->pool);
     free(pair);
 }
@@ -263,9 +266,9 @@ int command_pair(const struct options *options, struct diag_list *reterr)
     const char *value = NULL;
     if (!pair)
         return EXIT_SYSTEM;
-    struct held_signals held;
-    launch_hold_signals(&held);
-    pair->options = options;
+    sigset_t before;
+    signals_hold(&before);
+    pair->options = pair->start.options = options;
     pair->start.outer = launch_outer();
     pair->start.backend = (enum backend)option_row(options, OPTION_BACKEND, BACKEND_HOST);
     pair->row = pair_row_of(options->argument[0], &value, reterr);
@@ -274,6 +277,6 @@ int command_pair(const struct options *options, struct diag_list *reterr)
         start_check_files(options, reterr) == 0 && derive_sides(pair, value, reterr) == 0)
         status = run_pair(pair, reterr);
     finish(pair);
-    launch_release_signals(&held);
+    signals_release(&before);
     return status;
 }

@@ -100,6 +100,12 @@ void options_read_entry(struct options *options, const char *path, const struct 
 {
     enum option_id id = option_find(node->key);
     if (id == OPTION_COUNT || !option_infos[id].in_recipe) {
+        if (id != OPTION_COUNT && option_infos[id].type == OPTION_PATH) {
+            diag_error(reterr, node->key_at, "a recipe cannot name a file to write: '%s'",
+                       node->key);
+            diag_hint(reterr, "the command line can: --%s FILE", node->key);
+            return;
+        }
         diag_error(reterr, node->key_at, "unknown key '%s' in a recipe", node->key);
         const char *nearest = option_nearest(node->key, FOR_ALL, true);
         if (nearest)

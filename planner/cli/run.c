@@ -3,6 +3,7 @@
 #include "planner/cli/run.h"
 #include "base/file.h"
 #include "base/plan/measurement.h"
+#include "base/signals.h"
 #include "base/text.h"
 #include "planner/cli/command.h"
 #include "planner/cli/output.h"
@@ -14,6 +15,8 @@
 #include "planner/report/run_text.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct run {
@@ -22,7 +25,6 @@ struct run {
                   struct diag_list *reterr); /* NULL: all ranks run */
     struct subject *subject;
     struct start start;
-    char directory[START_PATH]; /* of our temporary files; "" where there is none */
     char plan_path[START_PATH], measurement_path[START_PATH];
 };
 
@@ -55,6 +57,9 @@ static int check_plan(struct run *run, struct diag_list *reterr)
         return -1;
     capability_warn(&plan->model, reterr);
     run->start.rehearses = run->choose != NULL;
+    run->start.ranks = plan->gpus;
+    if (start_check(&run->start, reterr) != 0)
+        return -1;
     if (run->choose)
         run->start.rank = run->choose(run->options, prediction, reterr);
     if (run->start.rank < 0)
@@ -65,22 +70,30 @@ static int check_plan(struct run *run, struct diag_list *reterr)
     return 0;
 }
 
-/* Our own directory for the plan, where it was derived, and for the measurement. */
+/* A pipe gives its contents once, and /dev/fd to this process alone: ranks get a copy. */
+static bool can_be_read_again(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode) && strncmp(path, "/dev/", 5) != 0 &&
+           strncmp(path, "/proc/", 6) != 0;
+}
+
+/* Our own directory for the measurement, and for the plan where ranks cannot read the given. */
 static int make_files(struct run *run, struct diag_list *reterr)
 {
-    char directory[START_PATH];
-    if (start_directory(directory, reterr) != 0)
+    const char *directory = run->start.directory;
+    if (start_directory(&run->start, reterr) != 0 ||
+        start_join(run->measurement_path, directory, "measurement.json", reterr) != 0)
         return -1;
-    (void)text_copy(run->directory, sizeof run->directory, directory);
-    if (start_join(run->measurement_path, directory, "measurement.json", reterr) != 0)
-        return -1;
-    if (!run->subject->derived) {
-        (void)text_copy(run->plan_path, sizeof run->plan_path, run->options->argument[0]);
+    const char *given = run->options->argument[0];
+    if (!run->subject->derived && can_be_read_again(given)) {
+        (void)text_copy(run->plan_path, sizeof run->plan_path, given);
         return 0;
     }
     if (start_join(run->plan_path, directory, "plan.json", reterr) != 0)
         return -1;
-    struct json *document = report_plan_file(&run->subject->prediction, &run->subject->answer);
+    const struct answer *answer = run->subject->derived ? &run->subject->answer : NULL;
+    struct json *document = report_plan_file(&run->subject->prediction, answer);
     int status = file_write_document(run->plan_path, document, reterr);
     json_free(document);
     return status;
@@ -135,7 +148,6 @@ static int run_plan(struct run *run, struct diag_list *reterr)
     if (make_files(run, reterr) != 0)
         return EXIT_SYSTEM;
     tell_warnings(run, reterr);
-    run->start.ranks = run->subject->prediction.plan.gpus;
     run->start.plan = run->plan_path;
     run->start.memory_limit = run->subject->memory_limit;
     run->start.measurement = run->measurement_path;
@@ -163,11 +175,11 @@ int run_once(const struct options *options,
     if (status == EXIT_QUESTION && start_check_files(options, reterr) == 0)
         run->subject = subject_open(options, reterr);
     if (run->subject) {
-        struct held_signals held;
-        launch_hold_signals(&held);
+        sigset_t before;
+        signals_hold(&before);
         status = run_plan(run, reterr);
-        start_remove_directory(run->directory);
-        launch_release_signals(&held);
+        start_remove_directory(&run->start);
+        signals_release(&before);
         subject_free(run->subject);
     }
     /* Every rank of an outer launcher finds the same fault in the question: one tells. */

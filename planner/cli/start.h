@@ -21,10 +21,16 @@ struct start {
     const char *dump;               /* NULL: none is wanted */
     const char *calibrate;          /* no plan: where points of the machine go */
     uint64_t memory_limit;          /* bytes; 0: none */
+    /* Of our own, for temporary files and for Open MPI's; "" where there is none. */
+    char directory[START_PATH], shared_memory[START_PATH];
 };
 
 /* Finds the programs; mpirun only where no launcher has started us. */
 int start_find(struct start *start, struct diag_list *reterr);
+
+/* Whether as many ranks, and as this user, may be started here: a diagnostic where not. Needs
+ * options, outer, rehearses and ranks. */
+int start_check(const struct start *start, struct diag_list *reterr);
 
 /* Starts the ranks, waits, and returns EXIT_...: 0 and 2 of the executor are passed on, all else is
  * a failed run with a diagnostic. */
@@ -33,11 +39,13 @@ int start_and_wait(const struct start *start, struct diag_list *reterr);
 /* Files that the options want read must be readable. */
 int start_check_files(const struct options *options, struct diag_list *reterr);
 
-/* A directory of our own under $TMPDIR, for START_PATH bytes; a path in it. */
-int start_directory(char *ret, struct diag_list *reterr);
-/* Removes it with all that is in it: an executor that was killed leaves half-written files too. ""
- * is none. */
-void start_remove_directory(const char *directory);
+/* Makes start->directory under $TMPDIR, and start->shared_memory where there is a /dev/shm. Those
+ * of runs that were killed are removed on the way. */
+int start_directory(struct start *start, struct diag_list *reterr);
+/* Removes both with all that is in them, and temporary files of a killed executor next to its
+ * outputs. */
+void start_remove_directory(const struct start *start);
+/* A path of START_PATH bytes. */
 int start_join(char *ret, const char *directory, const char *name, struct diag_list *reterr);
 
 #endif

@@ -154,9 +154,12 @@ void report_comparison_text(const struct comparison *comparison, struct text_sty
                   comparison->within ? "within tolerance" : "out of tolerance",
                   style.colour ? "\033[0m" : "");
     if (comparison->worst_item >= 0)
-        (void)fprintf(out, "; worst is %s of rank %d, %+.2f %%",
-                      comparison_item_name(comparison->worst_item), comparison->worst_rank,
-                      100 * comparison->worst_error);
+        (void)fprintf(out, "; worst is %s of rank %d, ",
+                      comparison_item_name(comparison->worst_item), comparison->worst_rank);
+    if (comparison->worst_item >= 0 && isnan(comparison->worst_error))
+        (void)fputs("of which nothing was measured", out);
+    else if (comparison->worst_item >= 0)
+        (void)fprintf(out, "%+.2f %%", 100 * comparison->worst_error);
     (void)fputc('\n', out);
     print_passed(comparison, out);
     if (comparison->cause[0])

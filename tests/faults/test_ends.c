@@ -142,6 +142,117 @@ static void interrupted(void **state)
     check_interruption("TERM");
 }
 
+static void requested_otherwise(void **state)
+{
+    (void)state;
+    check_interruption("USR1");
+    check_interruption("USR2");
+    check_interruption("ALRM");
+    check_interruption("QUIT");
+    check_interruption("PIPE");
+}
+
+/* The reader of the output has gone: the shell sees SIGPIPE's status, and nothing is left. */
+static void reader_gone(void **state)
+{
+    (void)state;
+    static const char *const commands[] = { "run " TINY " --steps 1 --json",
+                                            "rehearse " TINY " --steps 1 --json",
+                                            "pair moe=chunked --json" };
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        char command[LINE];
+        struct program_result result;
+        (void)snprintf(command, sizeof command,
+                       "mkdir $TMP/t; export TMPDIR=$TMP/t; "
+                       "(env --default-signal=PIPE " WITHIN "\"$RANKFIT\" %s 2>$TMP/said; "
+                       "echo $? >&2) | true; ls -A $TMP/t",
+                       commands[i]);
+        program_run(command, &result);
+        assert_string_equal(result.out, "");
+        assert_string_equal(result.err, "141\n");
+        program_done(&result);
+    }
+}
+
+/* A killed run leaves directories and unfinished outputs, which the next run removes; those of a
+ * living owner stay. */
+static void killed_run_is_cleared(void **state)
+{
+    (void)state;
+    struct program_result result;
+    program_run(
+        "mkdir $TMP/t; export TMPDIR=$TMP/t; \"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null; "
+        "\"$RANKFIT\" run $TMP/p.yaml --steps 100000 >/dev/null 2>$TMP/talk & "
+        "for i in $(seq 300); do grep -q '^step 1/' $TMP/talk && break; sleep 0.1; done; "
+        "name=$(ls $TMP/t); ls -d $TMP/t/$name /dev/shm/${name%-*}-* | wc -l; "
+        "\"$RANKFIT\" run $TMP/p.yaml --steps 1 >/dev/null 2>&1; echo $?; "
+        "ls -d $TMP/t/$name /dev/shm/${name%-*}-* | wc -l; "
+        "kill -KILL $!; wait $! 2>/dev/null; "
+        "touch $TMP/.rankfit-${name#rankfit-}; "
+        "for i in $(seq 100); do pgrep -f \"rankfit-host $TMP/p.yaml\" >/dev/null || break; "
+        "sleep 0.1; done; "
+        "\"$RANKFIT\" run $TMP/p.yaml --steps 1 -o $TMP/m.json >/dev/null 2>&1; echo $?; "
+        "ls -A $TMP/t; ls -d /dev/shm/${name%-*}-* 2>/dev/null; ls -A $TMP",
+        &result);
+    assert_string_equal(result.out, "2\n0\n2\n0\nm.json\np.yaml\nt\ntalk\n");
+    program_done(&result);
+}
+
+static void plans_that_are_read_once(void **state)
+{
+    (void)state;
+    struct program_result result;
+    program_run("\"$RANKFIT\" plan " TINY " -o $TMP/p.yaml >/dev/null; mkfifo $TMP/f; "
+                "cat $TMP/p.yaml >$TMP/f & " WITHIN
+                "\"$RANKFIT\" run $TMP/f --steps 1 >$TMP/out 2>&1; echo $?; "
+                "cat $TMP/p.yaml | " WITHIN "\"$RANKFIT\" run /dev/stdin --steps 1 >$TMP/out 2>&1; "
+                "echo $?; cp $TMP/p.yaml $TMP/--dump=z; cd $TMP; " WITHIN
+                "\"$RANKFIT\" run --steps 1 -- --dump=z >$TMP/out 2>&1; echo $?; ls $TMP",
+                &result);
+    assert_string_equal(result.out, "0\n0\n0\n--dump=z\nf\nout\np.yaml\n");
+    program_done(&result);
+}
+
+/* OpenBLAS tries for ever where it gets no buffer. */
+static void little_address_space(void **state)
+{
+    (void)state;
+    assert_told_diagnostics("little address space", 3,
+                            "ulimit -v 300000; " WITHIN "\"$RANKFIT\" rehearse " TINY " --steps 1");
+}
+
+static void more_ranks_than_processors_stand(void **state)
+{
+    (void)state;
+    struct program_result result;
+    program_run(WITHIN "\"$RANKFIT\" calibrate --gpus 65536 -o $TMP/x.yaml 2>&1 | "
+                       "sed 's/at most .*/at most N/'; ls $TMP",
+                &result);
+    assert_string_equal(result.out,
+                        "error: 65536 ranks are too many to start here: at most N\n"
+                        "  hint: a launcher of your own starts any number on several machines: "
+                        "srun or mpirun rankfit run PLAN\n");
+    program_done(&result);
+}
+
+/* As root only; both ways of consent. */
+static void consent_of_root(void **state)
+{
+    (void)state;
+    if (!program_can("test $(id -u) = 0"))
+        skip();
+    static const char without[] =
+        "unset OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM; " WITHIN
+        "\"$RANKFIT\" run " TINY " --steps 1 ";
+    char command[LINE];
+    struct program_result result;
+    assert_told_diagnostics("as root", 2, without);
+    (void)snprintf(command, sizeof command, "%s --allow-root 2>&1 | grep root", without);
+    program_expect(command, 0, &result);
+    assert_string_equal(result.out, "warning: mpirun runs as root\n");
+    program_done(&result);
+}
+
 static void interrupted_again(void **state)
 {
     (void)state;
@@ -205,6 +316,10 @@ int main(void)
         cmocka_unit_test(refused_takes),         cmocka_unit_test(malformed_requests),
         cmocka_unit_test(interrupted),           cmocka_unit_test(interrupted_again),
         cmocka_unit_test(ignored_child_signal),  cmocka_unit_test(under_an_outer_launcher),
+        cmocka_unit_test(requested_otherwise),   cmocka_unit_test(reader_gone),
+        cmocka_unit_test(killed_run_is_cleared), cmocka_unit_test(plans_that_are_read_once),
+        cmocka_unit_test(little_address_space),  cmocka_unit_test(more_ranks_than_processors_stand),
+        cmocka_unit_test(consent_of_root),
     };
     if (!program_can("command -v mpirun && command -v pgrep && command -v timeout"))
         return SKIPPED;

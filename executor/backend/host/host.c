@@ -158,6 +158,30 @@ static const struct backend_ops host_ops = {
     .gated_norm_backward = host_gated_norm_backward,
 };
 
+/* OpenBLAS maps a buffer of this size for each thread, and tries for ever where it cannot (0.3.21,
+ * x86-64: BUFFER_SIZE). A product that needs one makes it map the buffer now. */
+static int take_blas_buffer(struct diag_list *reterr)
+{
+    enum { SIDE = 96 };
+    const uint64_t buffer_bytes = UINT64_C(1) << 27, rest_bytes = UINT64_C(1) << 25;
+    static const struct pos nowhere = { NULL, 0, 0 };
+    float *square = calloc(SIDE * SIDE, 2 * sizeof *square);
+    void *probe = reserve(NULL, buffer_bytes + rest_bytes);
+    char wanted[32];
+    if (probe)
+        release(NULL, probe, buffer_bytes + rest_bytes);
+    if (probe && square)
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, SIDE, SIDE, SIDE, 1, square, SIDE,
+                    square, SIDE, 0, square + SIDE * SIDE, SIDE);
+    bool done = probe && square;
+    free(square);
+    if (done)
+        return 0;
+    diag_error(reterr, nowhere, "no memory for OpenBLAS, which wants %s bytes of address space",
+               units_format_count(wanted, sizeof wanted, buffer_bytes + rest_bytes));
+    return diag_hint(reterr, "raise the limit of the process: ulimit -v");
+}
+
 struct backend *backend_host_open(struct diag_list *reterr)
 {
     static const struct pos nowhere = { NULL, 0, 0 };
@@ -168,5 +192,9 @@ struct backend *backend_host_open(struct diag_list *reterr)
     }
     host->base.ops = &host_ops;
     openblas_set_num_threads(1);
+    if (take_blas_buffer(reterr) != 0) {
+        free(host);
+        return NULL;
+    }
     return &host->base;
 }

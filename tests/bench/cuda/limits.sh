@@ -6,6 +6,7 @@
 # On two GPUs (GPUS 2) plans of one GPU run side by side, then those of two.
 #     tests/bench/cuda/limits.sh BUILD OUT GPUS [NAME...]      (NAME: only these plans)
 # shellcheck disable=SC2086 # options are words
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 set -u
 build=$1
 out=$2

@@ -7,6 +7,7 @@
 #     tests/bench/cuda/matrix.sh BUILD OUT GPUS [NAME...]      (NAME: only these rows)
 #     tests/bench/cuda/matrix.sh --names
 # shellcheck disable=SC2086 # options are words
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 set -u
 build=$1
 out=${2:-}

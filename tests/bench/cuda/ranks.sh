@@ -6,6 +6,7 @@
 # GPUS 0: plans only, for four and for eight, and how long all of it takes. store.py makes OUT stored results.
 #     tests/bench/cuda/ranks.sh BUILD OUT [GPUS [SECONDS [NAME...]]]      (GPUS: what nvidia-smi lists)
 #     tests/bench/cuda/ranks.sh --names
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 set -u
 build=$1
 out=${2:-}

@@ -6,6 +6,7 @@
 # tests/data/measured/rehearsals.
 #     tests/bench/cuda/rehearsals.sh BUILD OUT [NAME...]
 # shellcheck disable=SC2086 # options are words
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 set -u
 build=$1
 out=$2

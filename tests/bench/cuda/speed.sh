@@ -5,6 +5,7 @@
 # each run. SPEED_ROWS: which of the rows below, in this order.
 #     tests/bench/cuda/speed.sh BUILD OUT
 # shellcheck disable=SC2086 # one word or none
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 set -u
 build=$1 out=$2
 here=$(dirname "$0")

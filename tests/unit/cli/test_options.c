@@ -193,6 +193,25 @@ static void command_line_wins(void **state)
     done(&p);
 }
 
+/* The author of a recipe must not decide which files are written. */
+static void recipes_write_nothing(void **state)
+{
+    (void)state;
+    static const enum option_id ids[] = { OPTION_OUTPUT, OPTION_SAVE, OPTION_TRACE, OPTION_POINTS };
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        struct parsed p;
+        char directory[64], recipe[64], want[96];
+        (void)snprintf(recipe, sizeof recipe, "%s: x\n", option_infos[ids[i]].name);
+        parse_recipe("run", recipe, "", directory, &p);
+        assert_int_equal(p.list.errors, 1);
+        (void)snprintf(want, sizeof want, "a recipe cannot name a file to write: '%s'",
+                       option_infos[ids[i]].name);
+        assert_string_equal(p.list.items[0].what, want);
+        assert_null(p.options.value[ids[i]]);
+        done(&p);
+    }
+}
+
 /* Names stay names; paths are relative to the recipe; other commands' options are let be. */
 static void paths_are_relative_to_the_recipe(void **state)
 {
@@ -200,7 +219,7 @@ static void paths_are_relative_to_the_recipe(void **state)
     struct parsed p;
     char directory[64], want[128];
     parse_recipe("run",
-                 "model: sub/config.json\nhardware: host\ndata: text.txt\noutput: m.json\n"
+                 "model: sub/config.json\nhardware: host\ndata: text.txt\n"
                  "rank: 3\nset: {stage_layers: [2, 3]}\n",
                  "", directory, &p);
     assert_int_equal(p.list.errors, 0);
@@ -346,6 +365,7 @@ int main(void)
         cmocka_unit_test(backends_have_one_order),
         cmocka_unit_test(command_line_wins),
         cmocka_unit_test(paths_are_relative_to_the_recipe),
+        cmocka_unit_test(recipes_write_nothing),
         cmocka_unit_test(long_lists_are_refused),
         cmocka_unit_test(recipes_are_judged_whole),
         cmocka_unit_test(set_twice),
