@@ -222,7 +222,7 @@ int start_directory(struct start *start, struct diag_list *reterr)
     if (leftover_name(path, sizeof path, temporary, prefix) != 0)
         return diag_error(reterr, nowhere, "the path of temporary files is too long");
     if (!mkdtemp(path))
-        return diag_error(reterr, (struct pos){ .file = path },
+        return diag_error(reterr, (struct pos){ .file = temporary },
                           "cannot make a temporary directory: %s", strerror(errno));
     (void)text_copy(start->directory, sizeof start->directory, path);
     make_shared_memory(start);
