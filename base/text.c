@@ -71,10 +71,14 @@ const char *text_nearest(const char *word, const char *const *names, size_t coun
     const char *whole = completed(word, names, count);
     if (whole || !word[0])
         return whole;
-    size_t limit = strlen(word) / 2;
+    size_t length = strlen(word), limit = length / 2;
     size_t best_distance = (limit > 1 ? limit : 1) + 1;
     const char *best = NULL;
     for (size_t i = 0; i < count; i++) {
+        size_t other = strlen(names[i]);
+        size_t least = other > length ? other - length : length - other;
+        if (least >= best_distance) /* no distance is below the difference of lengths */
+            continue;
         size_t distance = edit_distance(word, names[i]);
         if (distance < best_distance) {
             best_distance = distance;
