@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "planner/cli/glossary.h"
 #include "planner/cli/topics.h"
+#include "planner/engine/engine.h"
 #include "planner/report/json.h"
 #include "planner/report/rank_json.h"
 
@@ -278,6 +279,38 @@ static bool explain_topic(const char *name, const struct prediction *prediction,
     return topic_explain(name, prediction, ret);
 }
 
+static bool explain_engine(const char *name, const struct prediction *prediction, struct json *ret)
+{
+    const struct engine *engine = engine_find(name);
+    (void)prediction;
+    if (!engine)
+        return false;
+    begin(ret, "engine", name, engine->about);
+    json_put_text(ret, "described", engine->described);
+    if (engine->not_described)
+        json_put_text(ret, "not_described", engine->not_described);
+    struct json *choices = json_list();
+    for (int i = 0; i < ENGINE_CHOICES_MAX && engine->choices[i].key; i++) {
+        char text[TEXT_ROOM];
+        (void)snprintf(text, sizeof text, "%s=%s", engine->choices[i].key,
+                       engine->choices[i].value);
+        json_append_text(choices, text);
+    }
+    if (engine->methods)
+        json_put(ret, "choices", choices);
+    else
+        json_free(choices);
+    json_put_text(ret, "used_by",
+                  engine->methods ? "--engine in plan, budget, search, sweep, grid"
+                                  : "every command");
+    return true;
+}
+
+static const char *name_of_engine(size_t i)
+{
+    return i < engine_count ? engines[i].name : NULL;
+}
+
 const struct explainer explainers[] = {
     { "key", explain_key, name_of_key },
     { "item", explain_item, name_of_item },
@@ -290,6 +323,7 @@ const struct explainer explainers[] = {
     { "arithmetic", explain_arithmetic, name_of_arithmetic },
     { "fact", explain_fact, name_of_fact },
     { "option of other engines", explain_option, explain_option_name },
+    { "engine", explain_engine, name_of_engine },
     { "topic", explain_topic, topic_name },
 };
 const size_t explainer_count = sizeof explainers / sizeof *explainers;

@@ -7,6 +7,7 @@
 #include "planner/cli/glossary.h"
 #include "planner/cli/output.h"
 #include "planner/cli/pair_row.h"
+#include "planner/engine/engine.h"
 #include "planner/report/table.h"
 #include "planner/rules/fact.h"
 #include "planner/rules/rule.h"
@@ -178,6 +179,14 @@ static int fill_rules(struct json *ret, struct diag_list *reterr)
     return 0;
 }
 
+static int fill_engines(struct json *ret, struct diag_list *reterr)
+{
+    (void)reterr;
+    for (size_t i = 0; i < engine_count; i++)
+        add_entry(ret, engines[i].name, engines[i].about);
+    return 0;
+}
+
 static int fill_facts(struct json *ret, struct diag_list *reterr)
 {
     (void)reterr;
@@ -197,7 +206,7 @@ static const struct list_kind kinds[] = {
     { "recipes", fill_recipes, NULL },       { "keys", fill_keys, NULL },
     { "items", fill_items, NULL },           { "primitives", fill_primitives, NULL },
     { "rules", fill_rules, NULL },           { "facts", fill_facts, NULL },
-    { "validation", fill_validation, NULL },
+    { "validation", fill_validation, NULL }, { "engines", fill_engines, NULL },
 };
 enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
 
@@ -214,8 +223,8 @@ static const struct list_kind *find_kind(const char *name, struct diag_list *ret
     if (nearest)
         diag_hint(reterr, "did you mean '%s'?", nearest);
     else
-        diag_hint(reterr, "models, hardware, recipes, keys, items, primitives, rules, facts or "
-                          "validation");
+        diag_hint(reterr, "models, hardware, recipes, keys, items, primitives, rules, facts, "
+                          "validation or engines");
     return NULL;
 }
 

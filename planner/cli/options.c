@@ -9,7 +9,8 @@
 #include <errno.h>
 #include <string.h>
 
-static const char *const engine_names[] = { "rankfit", NULL };
+/* In the order of planner/engine/engine.c, which a test compares. */
+static const char *const engine_names[] = { "rankfit", "megatron", "torch", NULL };
 static const char *const backend_words[] = { "host", "cuda", NULL };
 /* Rows of launch_targets, whose test compares them. */
 static const char *const target_words[] = { "megatron", "torchtitan", "megatron-bridge",

@@ -120,6 +120,8 @@ static int derive_side(const struct pair *pair, struct side *side, struct diag_l
     if (!side->subject)
         return -1;
     const struct plan *plan = &side->subject->prediction.plan;
+    if (start_check_engine(plan, &side->options, reterr) != 0)
+        return -1;
     capability_warn(&plan->model, reterr);
     return capability_check(pair->start.backend, &plan->model, &plan->choices, reterr);
 }

@@ -174,6 +174,10 @@ int run_once(const struct options *options,
     int status = output_check(options, reterr) == 0 ? EXIT_QUESTION : EXIT_SYSTEM;
     if (status == EXIT_QUESTION && start_check_files(options, reterr) == 0)
         run->subject = subject_open(options, reterr);
+    if (run->subject && start_check_engine(&run->subject->prediction.plan, options, reterr) != 0) {
+        subject_free(run->subject);
+        run->subject = NULL;
+    }
     if (run->subject) {
         sigset_t before;
         signals_hold(&before);

@@ -173,6 +173,17 @@ int start_and_wait(const struct start *start, struct diag_list *reterr)
     return status_of(start, &end, reterr);
 }
 
+int start_check_engine(const struct plan *plan, const struct options *options,
+                       struct diag_list *reterr)
+{
+    if (strcmp(plan->engine, "rankfit") == 0)
+        return 0;
+    diag_error(reterr, options->at[OPTION_ENGINE],
+               "the plan is for engine %s, and rankfit's executors run engine rankfit alone",
+               plan->engine);
+    return diag_hint(reterr, "--engine rankfit plans the same model for them");
+}
+
 int start_check_files(const struct options *options, struct diag_list *reterr)
 {
     static const enum option_id read[] = { OPTION_DATA, OPTION_WEIGHTS, OPTION_REPLAY,

@@ -4,6 +4,7 @@
 #define RANKFIT_PLANNER_CLI_START_H
 
 #include "base/layout/capability.h"
+#include "base/plan/plan.h"
 #include "planner/cli/launch.h"
 #include "planner/cli/options.h"
 
@@ -35,6 +36,10 @@ int start_check(const struct start *start, struct diag_list *reterr);
 /* Starts the ranks, waits, and returns EXIT_...: 0 and 2 of the executor are passed on, all else is
  * a failed run with a diagnostic. */
 int start_and_wait(const struct start *start, struct diag_list *reterr);
+
+/* A plan for another engine is refused: executors run engine rankfit. */
+int start_check_engine(const struct plan *plan, const struct options *options,
+                       struct diag_list *reterr);
 
 /* Files that the options want read must be readable. */
 int start_check_files(const struct options *options, struct diag_list *reterr);

@@ -1,4 +1,5 @@
 #include "planner/cli/subject.h"
+#include "planner/engine/engine.h"
 
 #include "base/hardware/hardware.h"
 #include "base/text.h"
@@ -317,6 +318,9 @@ static int read_question(const struct options *options, struct subject *subject,
                       options_has(options, OPTION_HARDWARE);
     read_workload(options, subject);
     apply_set(options, subject, have_facts, reterr);
+    const struct engine *engine_row = engine_find(plan->engine);
+    subject->question.engine = engine_row->methods;
+    (void)engine_fix(engine_row, &subject->question.fixed, options->at[OPTION_ENGINE], reterr);
     read_lengths(options, subject, reterr);
     read_micro_batch(options, subject, reterr);
     if (options_has(options, OPTION_EXACT))
@@ -327,6 +331,9 @@ static int read_question(const struct options *options, struct subject *subject,
     if (have_facts) {
         (void)model_check(&plan->model, place_of_model(options), reterr);
         (void)model_check_planned(&plan->model, place_of_model(options), reterr);
+        if (engine_row->describes)
+            (void)engine_row->describes(&plan->model, subject->question.gpus,
+                                        options->at[OPTION_ENGINE], reterr);
         check_routing(options, &subject->question, reterr);
     }
     if (have_facts && reterr->errors == 0)
@@ -382,6 +389,16 @@ static int find_gpus(const struct options *options, struct question *q, struct d
     return rc;
 }
 
+/* A layout that the plan's engine is not described with. */
+static int check_engine(const struct options *options, const struct subject *subject,
+                        struct diag_list *reterr)
+{
+    const struct engine *engine = engine_find(subject->prediction.plan.engine);
+    return engine->check ? engine->check(&subject->answer.recommended.choices,
+                                         options->at[OPTION_ENGINE], reterr)
+                         : 0;
+}
+
 static int derive_subject(const struct options *options, struct subject *subject,
                           struct diag_list *reterr)
 {
@@ -389,7 +406,8 @@ static int derive_subject(const struct options *options, struct subject *subject
         return -1;
     model_sizes_init(&subject->prediction.sizes, &subject->prediction.plan.model);
     if (find_gpus(options, &subject->question, reterr) != 0 ||
-        derive(&subject->question, &subject->answer, reterr) != 0)
+        derive(&subject->question, &subject->answer, reterr) != 0 ||
+        check_engine(options, subject, reterr) != 0)
         return -1;
     return take_answer(subject, reterr) == 0 ? check_sizes(subject, reterr) : -1;
 }
@@ -486,6 +504,7 @@ static void take_facts(struct subject *subject)
         .routing = question->routing,
         .routing_quantile = question->routing_quantile,
         .lengths = question->lengths,
+        .engine = question->engine,
     };
     prediction->memory_bytes = question_memory_bytes(question);
     prediction->limit_bytes = question_limit_bytes(question);

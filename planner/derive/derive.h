@@ -40,6 +40,7 @@ struct question {
     enum policy policy;
     enum objective objective; /* throughput or headroom: the number of GPUs is given */
     struct fixed_choices fixed;
+    const struct engine_methods *engine; /* NULL: engine rankfit */
 };
 
 enum verdict { VERDICT_FITS, VERDICT_TIGHT, VERDICT_DOES_NOT_FIT };

@@ -104,16 +104,31 @@ static bool makes_node(const struct autograd *g, const struct tape_step *step)
     return step->kind == TAPE_RUN && g->tape->tensors[step->output].differs;
 }
 
+/* Notes where the allocator's peak rises. */
+static void note_peak(struct autograd *g, const struct tape_step *step, uint64_t before,
+                      bool in_backward)
+{
+    if (g->allocator->allocated_peak_bytes <= before)
+        return;
+    g->peaked = true;
+    g->peak_mark = step->mark;
+    g->peak_in_backward = in_backward;
+}
+
 static void run(struct autograd *g, const struct tape_step *step, bool saves)
 {
     int scratch[TAPE_SCRATCH];
     int storage = g->tape->tensors[step->output].storage;
+    uint64_t before = g->allocator->allocated_peak_bytes;
+    if (step->splits)
+        return;
     take_scratch(g, step->scratch, scratch);
     g->instance[storage] = object_make(g, g->tape->storages[storage].bytes);
     g->named[storage] = true;
     give_scratch(g, scratch);
     if (saves && makes_node(g, step))
         save(g, step, true);
+    note_peak(g, step, before, g->in_backward);
 }
 
 static void unname(struct autograd *g, int storage)
@@ -141,7 +156,7 @@ static int segment_begin(const struct autograd *g, int at)
 static bool made_before(const struct autograd *g, int storage, int begin)
 {
     for (int i = begin; g->tape->steps[i].kind != TAPE_SEGMENT_END; i++)
-        if (g->tape->steps[i].kind == TAPE_RUN &&
+        if (g->tape->steps[i].kind == TAPE_RUN && !g->tape->steps[i].splits &&
             g->tape->tensors[g->tape->steps[i].output].storage == storage)
             return false;
     return !g->tape->storages[storage].resident;
@@ -196,7 +211,8 @@ static void replay(struct autograd *g, int begin)
 {
     int end = segment_end(g, begin), last = begin;
     for (int i = begin; i < end; i++)
-        if (makes_node(g, &g->tape->steps[i]) && g->tape->steps[i].saved_count > 0)
+        if (g->reentrant ||
+            (makes_node(g, &g->tape->steps[i]) && g->tape->steps[i].saved_count > 0))
             last = i;
     for (int i = begin + 1; i <= last; i++) {
         const struct tape_step *step = &g->tape->steps[i];
@@ -209,7 +225,7 @@ static void replay(struct autograd *g, int begin)
             unname(g, storage);
     }
     for (int i = begin + 1; i <= last; i++)
-        if (g->tape->steps[i].kind == TAPE_RUN)
+        if (g->tape->steps[i].kind == TAPE_RUN && !g->tape->steps[i].splits)
             unname(g, g->tape->tensors[g->tape->steps[i].output].storage);
 }
 
@@ -258,9 +274,18 @@ static void reduce(struct autograd *g, const struct tape_step *step, int i, int 
     *object = sum;
 }
 
+static void drop_gradient(struct autograd *g, int tensor)
+{
+    if (tensor < 0)
+        return;
+    object_drop(g, g->gradient[tensor]);
+    g->gradient[tensor] = -1;
+}
+
 static void run_backward(struct autograd *g, const struct tape_step *step)
 {
     int made[TAPE_INPUTS], scratch[TAPE_SCRATCH];
+    uint64_t before = g->allocator->allocated_peak_bytes;
     if (g->gradient[step->output] < 0) {
         save(g, step, false);
         return;
@@ -271,12 +296,14 @@ static void run_backward(struct autograd *g, const struct tape_step *step)
     give_scratch(g, scratch);
     for (int i = 0; i < TAPE_INPUTS; i++)
         reduce(g, step, i, &made[i]);
-    object_drop(g, g->gradient[step->output]);
-    g->gradient[step->output] = -1;
+    drop_gradient(g, step->output);
+    for (int i = 0; i < TAPE_ALSO; i++)
+        drop_gradient(g, step->also[i]);
     save(g, step, false);
     for (int i = 0; i < TAPE_INPUTS; i++)
         if (made[i] >= 0)
             arrive(g, step->input[i], made[i]);
+    note_peak(g, step, before, true);
 }
 
 static void backward(struct autograd *g)
@@ -302,26 +329,33 @@ static void end_of_pass(struct autograd *g)
     for (int i = 0; i < g->tape->storage_count; i++)
         unname(g, i);
     for (int i = 0; i < g->tape->tensor_count; i++)
-        if (!g->tape->tensors[i].parameter && g->gradient[i] >= 0) {
-            object_drop(g, g->gradient[i]);
-            g->gradient[i] = -1;
-        }
+        if (!g->tape->tensors[i].parameter)
+            drop_gradient(g, i);
 }
 
-int autograd_pass(struct autograd *autograd)
+static int outcome(const struct autograd *g)
 {
+    return g->failed || g->allocator->failed ? -1 : 0;
+}
+
+int autograd_forward(struct autograd *autograd)
+{
+    autograd->in_backward = false;
     forward(autograd);
-    autograd->allocated_after_forward_bytes = autograd->allocator->allocated_bytes;
+    return outcome(autograd);
+}
+
+int autograd_backward(struct autograd *autograd)
+{
+    autograd->in_backward = true;
     backward(autograd);
     end_of_pass(autograd);
-    return autograd->failed || autograd->allocator->failed ? -1 : 0;
+    return outcome(autograd);
 }
 
 void autograd_zero(struct autograd *autograd)
 {
     for (int i = 0; i < autograd->tape->tensor_count; i++)
-        if (autograd->tape->tensors[i].parameter && autograd->gradient[i] >= 0) {
-            object_drop(autograd, autograd->gradient[i]);
-            autograd->gradient[i] = -1;
-        }
+        if (autograd->tape->tensors[i].parameter)
+            drop_gradient(autograd, i);
 }

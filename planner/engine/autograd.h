@@ -19,13 +19,17 @@ struct autograd {
     const struct tape *tape;
     struct allocator *allocator;
     bool checkpointed; /* segments save their inputs alone and are recomputed */
+    bool reentrant;    /* the whole segment is, not up to its last saved tensor alone */
     int *instance;     /* by storage: its object, or -1 */
     int *gradient;     /* by tensor: the object of its gradient, or -1 */
     bool *named;       /* by storage: its name is in scope */
     struct object *objects;
     int object_count, object_room, free_object;
-    uint64_t allocated_after_forward_bytes;
-    bool failed; /* the planner has no memory */
+    bool in_backward;
+    int peak_mark;         /* of the step at which the allocator's peak last rose */
+    bool peak_in_backward; /* ... and in which half */
+    bool peaked;           /* it rose while this player worked */
+    bool failed;           /* the planner has no memory */
 };
 
 /* 0, or -1: the planner has no memory. `tape` and `allocator` outlive the player. */
@@ -33,9 +37,11 @@ int autograd_init(struct autograd *autograd, const struct tape *tape, struct all
                   bool checkpointed);
 void autograd_done(struct autograd *autograd);
 
-/* Forward and backward of one micro-batch; the gradients of parameters stay, summed. The last
- * operation's output is the loss. */
-int autograd_pass(struct autograd *autograd);
+/* The halves of one micro-batch; those under way at a time have a player each. The backward begins
+ * at the output of the last operation; gradients of parameters stay, summed. -1: the planner has
+ * no memory. */
+int autograd_forward(struct autograd *autograd);
+int autograd_backward(struct autograd *autograd);
 
 /* Gives the gradients of all parameters back. */
 void autograd_zero(struct autograd *autograd);

@@ -56,9 +56,11 @@ static struct tape_step *add_step(struct tape *tape, enum tape_step_kind kind)
         return NULL;
     tape->steps = list;
     struct tape_step *ret = &tape->steps[tape->step_count++];
-    *ret = (struct tape_step){ .kind = (uint8_t)kind, .output = -1 };
+    *ret = (struct tape_step){ .kind = (uint8_t)kind, .output = -1, .mark = tape->mark };
     for (int i = 0; i < TAPE_INPUTS; i++)
         ret->input[i] = -1;
+    for (int i = 0; i < TAPE_ALSO; i++)
+        ret->also[i] = -1;
     return ret;
 }
 
@@ -67,17 +69,6 @@ int tape_resident(struct tape *tape, uint64_t bytes, bool trained)
     int ret = add_tensor(tape, add_storage(tape, bytes, true), bytes);
     if (ret >= 0)
         tape->tensors[ret].differs = tape->tensors[ret].parameter = trained;
-    return ret;
-}
-
-int tape_view(struct tape *tape, int of, uint64_t bytes)
-{
-    if (tape->failed)
-        return -1;
-    struct tape_tensor from = tape->tensors[of];
-    int ret = add_tensor(tape, from.storage, bytes);
-    if (ret >= 0)
-        tape->tensors[ret].differs = from.differs;
     return ret;
 }
 
@@ -98,6 +89,26 @@ struct tape_step *tape_run(struct tape *tape, const char *name, uint64_t bytes, 
     ret->input[1] = b;
     tape->tensors[output].differs = differs(tape, a) || differs(tape, b);
     return ret;
+}
+
+void tape_split(struct tape *tape, int of, const uint64_t bytes[TAPE_ALSO + 1],
+                int ret[TAPE_ALSO + 1])
+{
+    for (int i = 0; i <= TAPE_ALSO; i++) {
+        ret[i] = tape->failed ? -1 : add_tensor(tape, tape->tensors[of].storage, bytes[i]);
+        if (ret[i] >= 0)
+            tape->tensors[ret[i]].differs = tape->tensors[of].differs;
+    }
+    struct tape_step *step = tape->failed ? NULL : add_step(tape, TAPE_RUN);
+    if (!step)
+        return;
+    step->name = "split";
+    step->splits = true;
+    step->output = ret[0];
+    for (int i = 0; i < TAPE_ALSO; i++)
+        step->also[i] = ret[i + 1];
+    step->input[0] = of;
+    step->gradient[0] = GRADIENT_MADE;
 }
 
 int tape_last(const struct tape *tape)

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TAPE_INPUTS = 4, TAPE_SAVED = 6, TAPE_SCRATCH = 3 };
+enum { TAPE_INPUTS = 4, TAPE_SAVED = 6, TAPE_SCRATCH = 3, TAPE_ALSO = 2 };
 
 /* How the gradient of an input comes about in the backward of an operation. */
 enum gradient {
@@ -40,14 +40,17 @@ struct tape_work {
 
 enum tape_step_kind { TAPE_RUN, TAPE_RELEASE, TAPE_SEGMENT_BEGIN, TAPE_SEGMENT_END };
 
-/* One line of the tape. RUN: an operation. RELEASE: the name of `output` goes out of scope.
+/* One line of the tape. RUN: an operation; one that splits has its outputs, `output` and those of
+ * `also`, in the storage of its input. RELEASE: the name of `output` goes out of scope.
  * SEGMENT_BEGIN, SEGMENT_END: the region that activation checkpointing recomputes. */
 struct tape_step {
     uint8_t kind; /* enum tape_step_kind */
     const char *name;
-    int output;
+    bool splits;
+    int output, also[TAPE_ALSO];
     int input[TAPE_INPUTS];
     uint8_t gradient[TAPE_INPUTS]; /* enum gradient */
+    int mark;                      /* of the tape when the step was appended */
     int saved[TAPE_SAVED], saved_count;
     uint64_t scratch[TAPE_SCRATCH], backward_scratch[TAPE_SCRATCH];
     struct tape_work work;
@@ -59,6 +62,7 @@ struct tape {
     struct tape_step *steps;
     int tensor_count, storage_count, step_count;
     int tensor_room, storage_room, step_room;
+    int mark;    /* set by the builder: which layer grows; -1: none */
     bool failed; /* no memory: the tape is incomplete */
 };
 
@@ -67,8 +71,10 @@ void tape_done(struct tape *tape);
 /* A tensor that is there before the pass; a parameter that is trained needs a gradient. */
 int tape_resident(struct tape *tape, uint64_t bytes, bool trained);
 
-/* Another tensor in the storage of `of`, with its own bytes. No operation: views cost nothing. */
-int tape_view(struct tape *tape, int of, uint64_t bytes);
+/* Appends a split of `of` into three views of `bytes` each; their gradients are joined in a new
+ * tensor of the size of `of`. */
+void tape_split(struct tape *tape, int of, const uint64_t bytes[TAPE_ALSO + 1],
+                int ret[TAPE_ALSO + 1]);
 
 /* Appends an operation with a new output of `bytes`; the caller fills the rest through the pointer,
  * which is valid until the next call. Inputs beyond those given are -1. NULL: no memory. */

@@ -178,12 +178,11 @@ static void loss(struct builder *b, int x, struct weight *head)
     tape_release(t, logits);
 }
 
-static int check(const struct torch_run *run, struct diag_list *reterr)
+int torch_describes(const struct model *m, struct pos at, struct diag_list *reterr)
 {
-    const struct model *m = run->model;
     for (int i = 0; i < m->layers; i++)
         if (m->layer_mixer[i] != MIXER_GQA || m->layer_ffn[i] != FFN_DENSE)
-            return diag_error(reterr, (struct pos){ 0 },
+            return diag_error(reterr, at,
                               "engine torch describes layers of grouped-query attention with a "
                               "dense MLP; layer %d of %s is another",
                               i, m->name);
@@ -232,7 +231,7 @@ static void build(struct builder *b, struct layer_weights *w)
 int torch_tape(const struct torch_run *run, struct tape *ret, struct diag_list *reterr)
 {
     *ret = (struct tape){ .failed = false };
-    if (check(run, reterr) != 0)
+    if (torch_describes(run->model, (struct pos){ 0 }, reterr) != 0)
         return -1;
     struct layer_weights *weights = calloc((size_t)run->model->layers, sizeof *weights);
     struct builder *b = calloc(1, sizeof *b);
@@ -275,11 +274,20 @@ static bool take_resident(const struct tape *tape, struct allocator *allocator)
     return true;
 }
 
+static uint64_t weight_bytes(const struct tape *tape)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < tape->storage_count; i++)
+        if (tape->storages[i].resident)
+            sum = add_sat(sum, tape->storages[i].bytes);
+    return sum;
+}
+
 static bool play(struct autograd *g, int micro_batches)
 {
     for (int step = 0; step < 2; step++) {
         for (int i = 0; i < micro_batches; i++)
-            if (autograd_pass(g) != 0)
+            if (autograd_forward(g) != 0 || autograd_backward(g) != 0)
                 return false;
         if (step == 0 && !take_moments(g->tape, g->allocator))
             return false;
@@ -306,7 +314,8 @@ int torch_memory(const struct torch_run *run, int micro_batches, struct torch_me
                   play(&g, micro_batches);
     *ret = (struct torch_memory){ .allocated_bytes = allocator.allocated_peak_bytes,
                                   .reserved_bytes = allocator.reserved_peak_bytes,
-                                  .resting_bytes = allocator.allocated_bytes };
+                                  .resting_bytes = allocator.allocated_bytes,
+                                  .weight_bytes = weight_bytes(&tape) };
     autograd_done(&g);
     allocator_done(&allocator);
     tape_done(&tape);

@@ -35,7 +35,11 @@ enum torch_linear {
  * those that stay between steps. */
 struct torch_memory {
     uint64_t allocated_bytes, reserved_bytes, resting_bytes;
+    uint64_t weight_bytes; /* of all parameters */
 };
+
+/* -1 with an error at `at` for a model whose modules are not described. */
+int torch_describes(const struct model *model, struct pos at, struct diag_list *reterr);
 
 /* The tape of one micro-batch. -1: no memory, or a model whose modules are not described. */
 int torch_tape(const struct torch_run *run, struct tape *ret, struct diag_list *reterr);

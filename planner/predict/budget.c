@@ -1,6 +1,8 @@
 /* budget.c - groups of equal ranks, the worst of them, and the phases of one. */
 #include "planner/predict/budget.h"
 
+#include "planner/predict/methods.h"
+
 #include "base/checked.h"
 #include "planner/predict/walk.h"
 
@@ -105,6 +107,8 @@ static void group_compute(struct predictor *p, int stage, int group,
     ret->peak_upper_bytes = upper_of(&high);
     if (!p->in.hardware->host)
         add_slack(&high, ret);
+    if (p->in.engine)
+        p->in.engine->memory(&p->in, ret);
 }
 
 static int ranks_a_stage(const struct layout *l)

@@ -63,6 +63,8 @@ struct model_sizes {
 };
 void model_sizes_init(struct model_sizes *ret, const struct model *model);
 
+struct engine_methods; /* methods.h */
+
 struct budget_input {
     const struct model *model;
     const struct model_sizes *sizes;
@@ -76,6 +78,7 @@ struct budget_input {
     const struct measured_rank
         *measured; /* judge at these routed rows instead; NULL: the profile */
     bool slowest;  /* seconds at the upper end of their range: see predictor_open_slowest */
+    const struct engine_methods *engine; /* NULL: engine rankfit */
 };
 
 struct rank_budget {

@@ -1,4 +1,5 @@
 /* formula.c - each item's formula with its numbers put in; rendered only when asked for. */
+#include "planner/predict/methods.h"
 #include "planner/predict/shared.h"
 
 #include "base/checked.h"
@@ -332,6 +333,9 @@ void budget_formula(struct predictor *p, const struct rank_budget *rank, enum it
     struct text text = { ret, size, p, &p->in, rank, stage_at(p, rank->stage), item };
     if (size > 0)
         ret[0] = '\0';
-    if (size > 0 && item < ITEM_COUNT)
+    const char *engine = p->in.engine ? p->in.engine->formula(item) : NULL;
+    if (engine)
+        (void)snprintf(ret, size, "%s", engine);
+    else if (size > 0 && item < ITEM_COUNT)
         writers[item](&text);
 }

@@ -155,6 +155,12 @@ static struct layout_peaks stage_peaks(struct predictor *p, const struct stage *
 void predictor_peaks(struct predictor *p, const struct choices *choices, struct layout_peaks *ret)
 {
     predictor_choose(p, choices, NULL);
+    if (p->in.engine) {
+        struct rank_budget worst;
+        budget_worst(p, &worst);
+        *ret = (struct layout_peaks){ worst.peak_bytes, worst.peak_upper_bytes, worst.host_bytes };
+        return;
+    }
     const struct pipeline *pipeline = shared_pipeline(p, DETAIL_WORST);
     for (int i = 0; i < pipeline->count; i++) {
         struct layout_peaks one = stage_peaks(p, &pipeline->stages[i]);

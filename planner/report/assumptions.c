@@ -103,6 +103,8 @@ struct json *report_assumptions_json(const struct prediction *prediction)
     add_vision(&plan->model, ret);
     add_trained(&plan->choices.primitives, ret);
     add_workload(plan, ret);
+    if (prediction->input.engine)
+        json_append_text(ret, "the step time is that of engine rankfit for this layout");
     add_assumed_items(prediction, ret);
     add_assumed_times(prediction, ret);
     return ret;

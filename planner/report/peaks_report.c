@@ -130,6 +130,8 @@ static void print_saved(const struct peaks *peaks, const struct held_engine *eng
 {
     const struct saved_item *names[SAVED_ITEMS_MAX];
     int count = saved_names(peaks, engine->family, names);
+    if (count == 0)
+        return;
     struct table table = { .columns = count + 1, .left = 1 };
     table_cell(&table, "%s", engine->whole ? "held, GB" : "kept beside, GB");
     for (int i = 0; i < count; i++)

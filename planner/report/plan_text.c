@@ -305,5 +305,7 @@ void report_plan_text(const struct prediction *prediction, const struct answer *
     else if (why)
         print_reasons(answer, why, out);
     (void)fprintf(out, "%-*srankfit plan ... -o plan.yaml; rankfit budget plan.yaml%s%s\n",
-                  TEXT_MARGIN, "next", fits ? "; rankfit run plan.yaml" : "", why ? "" : "; --why");
+                  TEXT_MARGIN, "next",
+                  fits && !prediction->input.engine ? "; rankfit run plan.yaml" : "",
+                  why ? "" : "; --why");
 }

@@ -3,6 +3,7 @@
 #include "base/checked.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "planner/engine/engine.h"
 
 void prediction_question(const struct prediction *prediction, struct question *ret)
 {
@@ -20,14 +21,17 @@ void prediction_question(const struct prediction *prediction, struct question *r
         .lengths = &plan->lengths,
         .headroom_bytes = plan->headroom_bytes,
         .reserve_bytes = plan->reserve_bytes,
+        .engine = engine_methods_of(plan->engine),
     };
 }
 
 /* The bytes of a rank's fullest moment; notes the fullest of all ranks. */
 static uint64_t fullest_moment(struct prediction *prediction, const struct rank_budget *rank)
 {
-    struct rank_peaks peaks;
-    budget_peaks(prediction->predictor, rank, rank->rank, &peaks);
+    struct rank_peaks peaks = { .binding = MOMENT_STEADY };
+    peaks.bytes[MOMENT_STEADY] = rank->peak_bytes;
+    if (!prediction->input.engine)
+        budget_peaks(prediction->predictor, rank, rank->rank, &peaks);
     uint64_t own = peaks.bytes[peaks.binding];
     if (own > prediction->binding_bytes) {
         prediction->binding_bytes = own;
@@ -70,6 +74,7 @@ int prediction_compute(struct prediction *prediction)
         .routing = plan->routing,
         .routing_quantile = plan->routing_quantile,
         .lengths = &plan->lengths,
+        .engine = engine_methods_of(plan->engine),
     };
     predictor_close(prediction->predictor);
     prediction->predictor = predictor_open(&prediction->input, PREDICTOR_ONE_LAYOUT);

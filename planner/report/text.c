@@ -108,11 +108,13 @@ void report_head_text(const struct prediction *prediction, FILE *out)
     format_params(prediction->sizes.counts.total, total, sizeof total);
     format_params(prediction->sizes.counts.active, active, sizeof active);
     units_format_count(tokens, sizeof tokens, plan->seq_tokens);
-    (void)fprintf(out, "%s, %s parameters (%s active%s), %s tokens, on %d x %s (%.1f %s)\n",
+    bool own = strcmp(plan->engine, "rankfit") == 0;
+    (void)fprintf(out, "%s, %s parameters (%s active%s), %s tokens, on %d x %s (%.1f %s)%s%s\n",
                   plan->model.title[0] ? plan->model.title : plan->model.name, total, active,
                   trained, tokens, plan->gpus,
                   plan->hardware.gpu[0] ? plan->hardware.gpu : plan->hardware.name,
-                  scaled(scale, prediction->memory_bytes), scale.unit);
+                  scaled(scale, prediction->memory_bytes), scale.unit, own ? "" : ", engine ",
+                  own ? "" : plan->engine);
 }
 
 static const char *colour_of(enum verdict verdict)
@@ -126,6 +128,20 @@ static const char *colour_of(enum verdict verdict)
         return "\033[31m";
     }
     return "";
+}
+
+/* Of an engine under PyTorch, the figures that its own tools print. */
+static void print_metrics(const struct prediction *prediction, const struct rank_budget *worst,
+                          FILE *out)
+{
+    uint64_t reserved = worst->arena_bytes + worst->item_bytes[ITEM_SLACK];
+    struct scale scale = scale_for(worst->peak_bytes);
+    (void)fprintf(out, "%*sallocated %.*f %s, reserved %.*f %s, device %.*f %s\n", TEXT_MARGIN, "",
+                  scale.decimals, scaled(scale, worst->arena_bytes), scale.unit, scale.decimals,
+                  scaled(scale, reserved), scale.unit, scale.decimals,
+                  scaled(scale, worst->peak_bytes), scale.unit);
+    (void)fprintf(out, "%*sthe step time and its parts are those of engine rankfit, not of %s\n",
+                  TEXT_MARGIN, "", prediction->plan.engine);
 }
 
 /* Where saving or another moment beside the step takes the most. */
@@ -182,5 +198,7 @@ void report_verdict_text(const struct prediction *prediction, struct text_style 
     (void)fprintf(style.out, "%s%-*s%s%s   %s\n", colour, TEXT_MARGIN, words[prediction->verdict],
                   plain, degrees, primitives);
     print_peak(prediction, worst, style.out);
+    if (prediction->input.engine)
+        print_metrics(prediction, worst, style.out);
     report_workload_text(prediction, style.out);
 }

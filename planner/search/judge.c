@@ -47,6 +47,7 @@ struct budget_input space_budget_input(const struct space *space, const struct c
         .routing = q->routing,
         .routing_quantile = q->routing_quantile,
         .lengths = q->lengths,
+        .engine = q->engine,
     };
 }
 

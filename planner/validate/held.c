@@ -1,6 +1,7 @@
 #include "planner/validate/held.h"
 
 #include "base/text.h"
+#include "planner/engine/megatron.h"
 #include "planner/validate/modules.h"
 
 #include <string.h>
@@ -36,9 +37,24 @@ static int hold_2025_09(const struct prediction *prediction, const struct rank_b
     return modules_held(prediction, rank, &facts, at, ret, reterr);
 }
 
+/* Megatron-Core with Transformer Engine, played operation by operation. */
+static int hold_megatron(const struct prediction *prediction, const struct rank_budget *rank,
+                         struct pos at, struct saved *ret, struct diag_list *reterr)
+{
+    struct megatron_memory memory;
+    *ret = (struct saved){ .count = 0 };
+    if (megatron_describes(&prediction->plan.model, at, reterr) != 0 ||
+        megatron_check(&prediction->plan.choices, at, reterr) != 0)
+        return -1;
+    if (megatron_memory(&prediction->input, rank, &memory, reterr) != 0)
+        return -1;
+    ret->bytes = memory.allocated_bytes;
+    return 0;
+}
+
 /* Adding an engine is adding a row. */
 static const struct held_engine engines[] = {
-    { "megatron", "megatron", false, engine_saved },
+    { "megatron", "megatron", true, hold_megatron },
     { "torchtitan-2024-03", "torchtitan", true, hold_2024_03 },
     { "torchtitan-2024-12", "torchtitan", true, hold_2024_12 },
     { "torchtitan-2025-09", "torchtitan", true, hold_2025_09 },
