@@ -46,10 +46,6 @@ static const struct told screens[] = {
     { "plan for Megatron", 0,
       "$RANKFIT plan --engine megatron --model qwen3-30b-a3b --hardware h100-sxm --gpus 16 --seq "
       "4K --global-batch 64 --set ep=8" },
-    { "plan for Megatron in stages", 0,
-      "$RANKFIT plan --engine megatron --model llama-3.1-70b --hardware b200 --gpus 8 --seq 4K "
-      "--global-batch 16 --set model.layers=12 --set pp=2 --set recompute=none --set tp=1 --set "
-      "cp=1" },
     { "plan for PyTorch", 0,
       "$RANKFIT plan --engine torch --model qwen3-1.7b --hardware h200 --gpus 1 --seq 8K --set "
       "master=none --set moments_dtype=bf16 --set recompute=none" },
