@@ -48,7 +48,7 @@ static const struct told screens[] = {
       "4K --global-batch 64 --set ep=8" },
     { "plan for PyTorch", 0,
       "$RANKFIT plan --engine torch --model qwen3-1.7b --hardware h200 --gpus 1 --seq 8K --set "
-      "master=none --set moments_dtype=bf16 --set recompute=none" },
+      "master=none --set moments_dtype=bf16 --set recompute=none | head -6" },
     { "list engines", 0, "$RANKFIT list engines" },
     { "explain an engine", 0, "$RANKFIT explain megatron" },
     { "plan that does not fit", 1, "$RANKFIT plan " MAIN "2" },
