@@ -107,13 +107,6 @@ static bool has_mlp_biases(const struct model *model)
     return model->mlp_bias;
 }
 
-static bool has_other_router(const struct model *model)
-{
-    const struct moe *moe = &model->moe;
-    return moe->experts > 0 &&
-           (moe->sigmoid || moe->router_bias || moe->groups > 1 || moe->scaling > 0);
-}
-
 static bool has_other_rope(const struct model *model)
 {
     return model->gqa.rope.form == ROPE_OTHER;
@@ -122,11 +115,6 @@ static bool has_other_rope(const struct model *model)
 static bool has_adjacent_rope(const struct model *model)
 {
     return model->gqa.rope_adjacent;
-}
-
-static bool has_scaled_rotation(const struct model *model)
-{
-    return model->gqa.rope.rotation_factor > 0;
 }
 
 static bool has_ungated_mlp(const struct model *model)
@@ -200,11 +188,8 @@ static const struct model_limit limits[] = {
 
 /* The host alone runs these so far. */
 static const struct model_limit cuda_limits[] = {
-    { "attention windows in some layers only", has_local },
     { "attention through MLA's compressed keys and values", has_latents },
-    { "a router with sigmoids, corrections, groups or a scale", has_other_router },
     { "rope of adjacent dimensions", has_adjacent_rope },
-    { "rope that scales cosines and sines (yarn)", has_scaled_rotation },
 };
 
 /* Both backends fill one table of operations, and the step is the same. */

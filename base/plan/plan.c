@@ -48,7 +48,8 @@ struct json *plan_engine_json(const struct plan *plan)
 {
     struct json *engine = json_map();
     json_put_text(engine, "name", plan->engine);
-    json_put_text(engine, "version", engine_version);
+    bool own = strcmp(plan->engine, "rankfit") == 0;
+    json_put_text(engine, "version", own ? engine_version : "not stated");
     return engine;
 }
 

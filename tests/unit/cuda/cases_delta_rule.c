@@ -259,7 +259,7 @@ static void rule(struct pair *p, const struct shape *s)
     }
     against_definition(p, s, &t, allowed);
     pair_compare(p, "states", &t.states, allowed->summed);
-    pair_compare(p, "transition", &t.transition, allowed->summed);
+    pair_compare(p, "transition", &t.transition, allowed->cancelled);
     PAIR_RUN(p, delta_rule_backward, &sides[side]);
     pair_compare(p, "d_qkv", &t.d_qkv, allowed->rounded);
     pair_compare(p, "d_decay", &t.d_decay, allowed->cancelled);

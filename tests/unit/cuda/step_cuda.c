@@ -12,6 +12,8 @@ enum { SKIPPED = 77 };
 
 static struct backend *opened;
 
+const bool step_has_latents = false;
+
 struct fabric *step_open_fabric(int *argc, char ***argv, struct diag_list *reterr)
 {
     struct cuda_device device;

@@ -49,6 +49,7 @@ void step_alone_close(struct fabric *alone);
 struct fabric *step_open_fabric(int *argc, char ***argv, struct diag_list *reterr);
 struct backend *step_open_backend(struct diag_list *reterr);
 void step_close_backend(struct backend *backend);
+extern const bool step_has_latents; /* whether the backend runs MLA */
 
 /* The processes of this test; opened by step_main before the tests run. */
 extern struct fabric *step_fabric;

@@ -131,9 +131,7 @@ static void host_refuses_models_it_does_not_run(void **state)
     assert_int_equal(capability_check(BACKEND_CUDA, &f.model, &f.choices, &errors), 0);
     f.model.moe.sigmoid = f.model.moe.router_bias = true;
     assert_int_equal(capability_check(BACKEND_HOST, &f.model, &f.choices, &errors), 0);
-    assert_int_equal(capability_check(BACKEND_CUDA, &f.model, &f.choices, &errors), -1);
-    assert_int_equal(errors.errors, 1);
-    memset(&errors, 0, sizeof errors);
+    assert_int_equal(capability_check(BACKEND_CUDA, &f.model, &f.choices, &errors), 0);
     f.model.moe.sigmoid = f.model.moe.router_bias = false;
     f.model.gdn.conv_width = 9;
     assert_int_equal(capability_check(BACKEND_CUDA, &f.model, &f.choices, &errors), -1);
