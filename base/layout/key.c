@@ -91,7 +91,7 @@ const struct choice_key choice_keys[] = {
     YOUNGER(attention_deterministic, KEY_INT, 0, 1,
             "1: attention's backward sums in one order, the same bits every time"),
     YOUNGER(tokens_per_gpu, KEY_COUNT, 0, (int64_t)1 << 32,
-            "tokens a rank holds of a micro-batch, whose row has this x cp; 0: micro_batch x seq"),
+            "tokens of a micro-batch per rank, whose row has this x cp; 0: micro_batch x seq"),
     YOUNGER_NAMED(rl, KEY_FLAGS, rl_names, RL_COUNT,
                   "passes of reinforcement learning beside the step: none, or names separated by "
                   "commas"),
