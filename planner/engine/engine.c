@@ -47,7 +47,7 @@ static void no_memory(struct rank_budget *rank)
 /* The upper bound is at the rows that the profile's quantile allows. */
 static void megatron_peaks(const struct budget_input *in, struct rank_budget *rank)
 {
-    struct megatron_memory point, high;
+    struct megatron_memory point, high = { .peak_layer = -1 };
     struct rank_budget more = *rank;
     struct diag_list ignored = { 0 };
     more.routed_rows =

@@ -221,7 +221,7 @@ static bool play(const struct tape *tape, struct allocator *allocator, int ahead
     static const struct autograd none = { .free_object = -1 };
     int slots = ahead + 1 < micro_batches ? ahead + 1 : micro_batches;
     int count = micro_batches < slots + 2 ? micro_batches : slots + 2;
-    struct autograd *g = calloc((size_t)slots, sizeof *g);
+    struct autograd *g = slots > 0 ? calloc((size_t)slots, sizeof *g) : NULL;
     bool ret = g != NULL;
     for (int i = 0; ret && i < slots; i++) {
         g[i] = none;

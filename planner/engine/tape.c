@@ -40,9 +40,11 @@ static int add_storage(struct tape *tape, uint64_t bytes, bool resident)
 
 static int add_tensor(struct tape *tape, int storage, uint64_t bytes)
 {
+    if (storage < 0)
+        return -1;
     void *list =
         grow(tape, tape->tensors, tape->tensor_count, &tape->tensor_room, sizeof *tape->tensors);
-    if (!list || storage < 0)
+    if (!list)
         return -1;
     tape->tensors = list;
     tape->tensors[tape->tensor_count] = (struct tape_tensor){ .storage = storage, .bytes = bytes };
