@@ -10,12 +10,13 @@ struct engine_choice {
     const char *key, *value;
     bool only; /* the engine has no other value */
 };
-enum { ENGINE_CHOICES_MAX = 12 };
+enum { ENGINE_CHOICES_MAX = 12, ENGINE_IGNORED_MAX = 6 };
 
 struct engine {
     const char *name, *about, *described, *not_described;
     const struct engine_methods *methods; /* NULL: engine rankfit */
     struct engine_choice choices[ENGINE_CHOICES_MAX];
+    const char *ignored[ENGINE_IGNORED_MAX]; /* keys without a counterpart in the engine */
     /* -1 with an error at `at` for each part of the model, or the layout, that is not described. */
     int (*describes)(const struct model *model, int gpus, struct pos at, struct diag_list *reterr);
     int (*check)(const struct choices *choices, struct pos at, struct diag_list *reterr);

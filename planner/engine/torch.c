@@ -30,20 +30,19 @@ static void make_weights(struct builder *b, struct layer_weights *ret)
     uint64_t hidden = b->hidden, head = (uint64_t)g->head_dim;
     uint64_t q = (uint64_t)g->heads * head, kv = (uint64_t)g->kv_heads * head;
     uint64_t width = (uint64_t)m->dense_width;
-    bool trained = b->run->lora_rank == 0;
     struct eager *e = &b->e;
-    *ret = (struct layer_weights){ .norm1 = eager_weight(e, hidden, trained),
-                                   .norm2 = eager_weight(e, hidden, trained),
-                                   .q = eager_weight(e, q * hidden, trained),
-                                   .k = eager_weight(e, kv * hidden, trained),
-                                   .v = eager_weight(e, kv * hidden, trained),
-                                   .o = eager_weight(e, q * hidden, trained),
-                                   .gate = eager_weight(e, width * hidden, trained),
-                                   .up = eager_weight(e, width * hidden, trained),
-                                   .down = eager_weight(e, width * hidden, trained) };
+    *ret = (struct layer_weights){ .norm1 = eager_weight(e, hidden, true),
+                                   .norm2 = eager_weight(e, hidden, true),
+                                   .q = eager_weight(e, q * hidden, true),
+                                   .k = eager_weight(e, kv * hidden, true),
+                                   .v = eager_weight(e, kv * hidden, true),
+                                   .o = eager_weight(e, q * hidden, true),
+                                   .gate = eager_weight(e, width * hidden, true),
+                                   .up = eager_weight(e, width * hidden, true),
+                                   .down = eager_weight(e, width * hidden, true) };
     if (g->qk_norm) {
-        ret->q_norm = eager_weight(e, head, trained);
-        ret->k_norm = eager_weight(e, head, trained);
+        ret->q_norm = eager_weight(e, head, true);
+        ret->k_norm = eager_weight(e, head, true);
     }
 }
 
@@ -194,13 +193,13 @@ static void build(struct builder *b, struct layer_weights *w)
     struct eager *e = &b->e;
     struct tape *t = e->tape;
     const struct model *m = b->model;
-    bool trained = b->run->lora_rank == 0;
     uint64_t vocab = (uint64_t)m->vocab, head_dim = (uint64_t)m->gqa.head_dim;
-    struct weight embedding = eager_weight(e, vocab * b->hidden, trained);
-    struct weight last = eager_weight(e, b->hidden, trained);
-    struct weight head = m->tied ? embedding : eager_weight(e, vocab * b->hidden, trained);
+    struct weight embedding = eager_weight(e, vocab * b->hidden, true);
+    struct weight last = eager_weight(e, b->hidden, true);
+    struct weight head = m->tied ? embedding : eager_weight(e, vocab * b->hidden, true);
     for (int i = 0; i < m->layers; i++)
         make_weights(b, &w[i]);
+    t->mark = -1;
     uint64_t angles = mul3_sat((uint64_t)b->run->seq_tokens, head_dim, b->element);
     struct tape_step *step = tape_run(t, "embedding", mul3_sat(b->tokens, b->hidden, b->element),
                                       embedding.parameter, -1);
@@ -212,12 +211,14 @@ static void build(struct builder *b, struct layer_weights *w)
     (void)tape_run(t, "sines", angles, -1, -1);
     b->sine = tape_last(t);
     for (int i = 0; i < m->layers && !t->failed; i++) {
+        t->mark = i;
         tape_segment(t, true);
         int next = layer(b, x, &w[i]);
         tape_segment(t, false);
         tape_release(t, x);
         x = next;
     }
+    t->mark = -1;
     uint64_t element = b->element;
     int normed = eager_norm(e, x, b->tokens, b->hidden, &last, &element);
     tape_release(t, x);
@@ -315,7 +316,9 @@ int torch_memory(const struct torch_run *run, int micro_batches, struct torch_me
     *ret = (struct torch_memory){ .allocated_bytes = allocator.allocated_peak_bytes,
                                   .reserved_bytes = allocator.reserved_peak_bytes,
                                   .resting_bytes = allocator.allocated_bytes,
-                                  .weight_bytes = weight_bytes(&tape) };
+                                  .weight_bytes = weight_bytes(&tape),
+                                  .peak_in_backward = g.peak_in_backward,
+                                  .peak_layer = g.peak_mark };
     autograd_done(&g);
     allocator_done(&allocator);
     tape_done(&tape);

@@ -1,7 +1,7 @@
 /* torch.h - engine torch: a training step of a Hugging Face model in eager PyTorch on one GPU, as
  * tapes of the operations that its modules run. Sources by file: transformers 5.17
  * (models/{llama,qwen3,qwen3_moe}/modeling_*.py, integrations/{sdpa_attention,moe}.py,
- * loss/loss_utils.py), peft 0.21 (tuners/lora/layer.py), PyTorch 2.11 (derivatives.yaml,
+ * loss/loss_utils.py), PyTorch 2.11 (derivatives.yaml,
  * autocast_mode.h, optim/adamw.py). Knows nothing of plans or reports. */
 #ifndef RANKFIT_PLANNER_ENGINE_TORCH_H
 #define RANKFIT_PLANNER_ENGINE_TORCH_H
@@ -16,19 +16,6 @@ struct torch_run {
     const struct model *model;
     int64_t sequences, seq_tokens; /* of a micro-batch */
     bool fp32, autocast, checkpoint;
-    int lora_rank; /* 0: every weight is trained */
-    bool lora_fp32, lora_dropout;
-    unsigned lora_targets; /* enum torch_linear bits */
-};
-
-enum torch_linear {
-    LINEAR_Q = 1,
-    LINEAR_K = 2,
-    LINEAR_V = 4,
-    LINEAR_O = 8,
-    LINEAR_GATE = 16,
-    LINEAR_UP = 32,
-    LINEAR_DOWN = 64
 };
 
 /* Bytes that PyTorch's allocator hands out and takes from the device at the peak of a step, and
@@ -36,6 +23,8 @@ enum torch_linear {
 struct torch_memory {
     uint64_t allocated_bytes, reserved_bytes, resting_bytes;
     uint64_t weight_bytes; /* of all parameters */
+    bool peak_in_backward;
+    int peak_layer; /* -1: embedding, head or loss */
 };
 
 /* -1 with an error at `at` for a model whose modules are not described. */

@@ -53,6 +53,12 @@ static const struct told bad_inputs[] = {
     { "unknown_engine", 2, "\"$RANKFIT\" plan " DENSE " --engine megatrom" },
     { "engine_without_that_loss", 2,
       "\"$RANKFIT\" plan " DENSE " --engine megatron --set loss=linear_ce --set sharding=fsdp" },
+    { "engine_without_adapters", 2,
+      "\"$RANKFIT\" budget --model qwen3-4b --hardware h200 --gpus 1 --seq 4K --engine torch "
+      "--set lora_rank=16" },
+    { "engine_without_that_key", 2,
+      "\"$RANKFIT\" budget --model qwen3-4b --hardware h200 --gpus 1 --seq 4K --engine torch "
+      "--set grad_dtype=bf16 --set master=none" },
     { "engine_of_one_gpu", 2,
       "\"$RANKFIT\" plan --model qwen3-8b --hardware h200 --gpus 8 --seq 4K --engine torch" },
     { "engine_without_those_layers", 2,
