@@ -84,7 +84,7 @@ static int set_up(void **state)
     assert_non_null(mkdtemp(directory));
     run_once(directory, "--model tiny-moe --gpus 4 --seq 512 --micro-batch 4 --set ep=4 "
                         "--set recompute=full --set loss=linear_ce --set moe=plain "
-                        "--set sharding=fsdp --set tp=1 --set pp=1 --set cp=1");
+                        "--set sharding=fsdp --set fsdp=4 --set tp=1 --set pp=1 --set cp=1");
     (void)snprintf(path, sizeof path, "%s/plan.json", directory);
     int status = plan_load(path, &judged.prediction.plan, &errors);
     (void)snprintf(path, sizeof path, "%s/measured.json", directory);
