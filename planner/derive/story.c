@@ -38,7 +38,7 @@ static size_t clauses(const char *text, int count)
     return end ? (size_t)(end - text) : strlen(text);
 }
 
-/* What decides where it is not set and not the plain value. */
+/* The deciding fact of a value that was neither set nor plain. */
 static bool decides(const struct story *s, const char *choice)
 {
     static const char *const always[] = { "ep=", "cp=", "sharding=", "pp=", "tp=", "recompute=" };

@@ -10,7 +10,7 @@
 
 #include <stdatomic.h>
 
-/* What is wanted of a layout: the shortest step that fits, by the upper or by the point estimate of
+/* The aim of a search: the shortest step that fits, by the upper or by the point estimate of
  * memory; the smallest upper estimate of memory. Then, among those whose step is within a share of
  * the shortest: the shortest expected step; the most memory to spare. */
 enum goal { GOAL_FITS, GOAL_TIGHT, GOAL_SMALLEST, GOAL_EXPECTED, GOAL_ROOMIEST };
